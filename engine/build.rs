@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The C headers are the one source of every structure: the Rust side is generated from
-//! them, with layout tests, and the functions are those that the kernel runs.
+//! The C headers are the only source of every structure: the Rust structures are generated from them, with layout tests, and Rust
+//! calls the functions that the kernel runs.
 
 use std::env;
 use std::path::PathBuf;
 
-/// The same for the compiler and for bindgen, or structures could differ in silence.
+/// The compiler and bindgen get equal flags, otherwise structures could differ without an error.
 const C_FLAGS: [&str; 2] = ["-Iinclude", "-std=gnu11"];
 
 /// The clang that scripts/fuzz has chosen.
@@ -22,7 +22,7 @@ fn main() {
     for flag in C_FLAGS {
         build.flag(flag);
     }
-    // The fuzzer is told which branches of the C are taken, and undefined behaviour ends it: see scripts/fuzz.
+    // The fuzzer sees which branches of the C are taken, and undefined behaviour ends the run: see scripts/fuzz.
     println!("cargo:rerun-if-env-changed={FUZZ_CLANG}");
     if let Ok(clang) = env::var(FUZZ_CLANG) {
         build.compiler(clang).flag("-fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles each family's logic.h for user space, by its test: every `families/<family>/logic_test.c` and every
-//! `observe/<name>_test.c`, which define `int <family>_test(u64 seed, char *why, size_t bytes)`.
+//! Compiles each family's logic.h for user space, with its test: every `families/<family>/logic_test.c` and every
+//! `observe/<name>_test.c`, where each file defines `int <family>_test(u64 seed, char *why, size_t bytes)`.
 
 use std::env;
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ fn main() {
     fs::write(out.join("tests.rs"), list).expect("cargo's OUT_DIR can be written");
 }
 
-/// What is in a folder, by name.
+/// The entries of a folder, by name.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let read = fs::read_dir(folder).unwrap_or_else(|error| panic!("cannot list {}: {error}", folder.display()));
     let mut all: Vec<PathBuf> = read.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();

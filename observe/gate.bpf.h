@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A hook whose link can't be given another program (all of tracing: BPF_LINK_UPDATE is for
- * cgroups, XDP and the like). What is attached there, once, is a gate: it goes on into
- * whatever program is in a one-element array, which can be replaced in one step. An event
- * runs into the old program or into the new one, never into both or none.
+ * A gate, for a hook whose link can't be given another program (all of tracing: BPF_LINK_UPDATE is for cgroups, XDP and the
+ * like). The gate is attached to the hook, once. It continues in the program in a one-element array, which can be replaced in one
+ * step. An event runs in the old program or in the new one, never in both and never in neither.
  *
- * The gate outlives the builds that come and go behind it, so it is part of the ABI: its map,
- * and what it hands on, which is the hook's own context.
+ * The gate outlives the builds whose programs it calls, so it is part of the ABI: its map, and the argument that it passes on,
+ * which is the hook's own context.
  */
 #ifndef TOPSTAT_GATE_H
 #define TOPSTAT_GATE_H
 
-/* `program` is to run at `section`, which its own SEC() names, too: the kernel lets a program
- * go on only into one that was made for the same hook. See At::Gate in hooks.rs for the names. */
+/* `program` runs at `section`, which its own SEC() names, too: the kernel lets a program continue only in a program for the same
+ * hook. See At::Gate in hooks.rs for the names. */
 #define TS_GATE(section, program) \
 	struct { \
 		__uint(type, BPF_MAP_TYPE_PROG_ARRAY); \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Which control group a task counts to, by the rule of process.h. After HOST_STATE(), whose constants say which v1
- * hierarchy is asked. */
+/* The control group that a task counts to, by the rule of process.h. Included after HOST_STATE(): its constants choose the v1
+ * hierarchy. */
 #ifndef TOPSTAT_GROUP_H
 #define TOPSTAT_GROUP_H
 

@@ -35,13 +35,13 @@ static const struct {
 	/* v1 alone: all are at the root of v2 */
 	{ 1, 1, PROCESS_V1_PIDS, 1 | PROCESS_GROUP_V1 },
 	{ 1, 7, PROCESS_V1_CPU, 7 | PROCESS_GROUP_V1 },
-	/* both, of which v2 tells tasks apart, or says more than v1 */
+	/* both: v2 tells tasks apart, or says more than v1 */
 	{ 7, 1, PROCESS_V1_MEMORY, 7 },
 	{ 8, 1, PROCESS_V1_MEMORY, 8 },
 	{ 7, 9, PROCESS_V1_MEMORY, 7 },
-	/* both, of which v1 alone knows the task */
+	/* both: v1 alone knows the task */
 	{ 1, 9, PROCESS_V1_MEMORY, 9 | PROCESS_GROUP_V1 },
-	/* v1 hierarchies that are not asked */
+	/* v1 hierarchies that are not chosen */
 	{ 1, 9, PROCESS_V1_NONE, 1 },
 	{ 7, 9, PROCESS_V1_NONE, 7 },
 };

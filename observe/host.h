@@ -1,58 +1,51 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What an observer needs of the host that it runs on. Three hosts are known, and only their headers
- * know which one it is: eBPF (host_bpf.h), a kernel module (host_kmod.h), and user space, for tests
- * (host_user.h). A family's logic.h is written with this header and obs.h alone, so it is the same
- * source on each of them; `make lint` compiles it as kernel C.
+ * The functions and types that an observer needs from the host that it runs on. There are three hosts, and only their headers
+ * know which one it is: eBPF (host_bpf.h), a kernel module (host_kmod.h), and user space, for tests (host_user.h). A family's
+ * logic.h uses this header and obs.h alone, so it is the same source on each host; `make lint` compiles it as kernel C.
  *
  * State, once for a family:
  *
  *   HOST_STATE(family, samples, banks, …)
  *                          makes `constants` (struct family_constants, which begins with a ts_shape),
- *                          `settings` (struct family_settings), `census` (of so many samples), and so
- *                          many banks of tables for each CPU. What follows are initial values of
- *                          constants
+ *                          `settings` (struct family_settings), `census` (with an item for each sample), and the given number of
+ *                          banks of tables for each CPU. The other arguments are initial values of constants
  *   HOST_STORAGE(name, owner, type)
- *                          makes a storage in which every owner (sk, task, cgrp) may have one
- *                          structure of the type. It begins as zeroes and ends with its owner
- *
+ *                          makes a storage in which every owner (sk, task, cgrp) may have one structure of the type. The
+ *                          structure begins as zeroes and ends with its owner
  *   HOST_PER_CPU(name, type)
- *                          makes one structure of the type for each CPU, zeroes at first; host_on(name, cpu)
- *                          finds it, or NULL
+ *                          makes one structure of the type for each CPU, zeroes at first; host_on(name, cpu) finds it, or NULL
  *   HOST_ARRAY(name, entries, type)
- *                          makes so many structures of the type, zeroes at first; host_item(name, i) finds
- *                          one, or NULL
+ *                          makes `entries` structures of the type, zeroes at first; host_item(name, i) finds one, or NULL
  *   HOST_KEPT(type, banks, tables)
- *                          where TS_KEEPS is defined: has the first so many tables of the first so many banks of a CPU
- *                          keep what has ended (the engine's keep.h), each in a structure of the type, which begins
- *                          with a ts_kept called `kept`
+ *                          where TS_KEEPS is defined: the first `tables` tables of the first `banks` banks of a CPU keep ended
+ *                          objects (the engine's keep.h), each in a structure of the type, which begins with a ts_kept called
+ *                          `kept`
  *   HOST_WORD(name)        makes a u64, 0 at first, that readers find by its name
  *
  * Functions:
  *
- *   host_of(name, owner, p)    what the owner at p has in the storage; NULL: nothing
- *   host_make(name, owner, p)  the same, made where there was nothing; NULL: there was no memory
+ *   host_of(name, owner, p)    the structure of the owner at p in the storage; NULL: it has no structure
+ *   host_make(name, owner, p)  as host_of(), and makes a missing structure; NULL: there was no memory
  *   host_cpu()                 the number of this CPU
- *   host_bank(cpu, number)     a bank; NULL: there is none of this number
- *   host_jiffies()             a clock that costs nothing to read; host_jiffies_of_ms(ms), for which
- *                              constants have a `jiffy_ns`
+ *   host_bank(cpu, number)     a bank; NULL: there is no bank with this number
+ *   host_jiffies()             a clock that costs nothing to read; host_jiffies_of_ms(ms), for which constants have a `jiffy_ns`
  *   host_clock()               the monotonic clock, in nanoseconds
- *   host_since_boot()          the same with the time that was spent suspended
+ *   host_since_boot()          the monotonic clock with the time that was spent suspended
  *   host_has_run_clock()       whether there is a clock that the scheduler brings up to date at each switch
- *   host_run_clock(task)       it, on the CPU that the task is on
+ *   host_run_clock(task)       that clock, on the CPU that the task is on
  *   host_controller(v1)        the number of an enum process_v1 among this kernel's controllers
- *   host_css_set(task)         where the task is in all hierarchies of control groups
- *   host_subsys(css, v1)       where the tasks of a css_set are in its hierarchy
- *   host_swap(p, value)        an atomic swap of a u64; what was there before
+ *   host_css_set(task)         the task's css_set: its place in all hierarchies of control groups
+ *   host_subsys(css, v1)       the place of a css_set's tasks in the controller's hierarchy
+ *   host_swap(p, value)        an atomic swap of a u64; returns the old value
  *   host_item_at(i, n, size)   i * size, where i is below n, in a form that the verifier believes
  *   host_address(p)            the address, as a number to compute with
- *   host_number(n)             n, of which the verifier forgets what it knew. Where many ways lead to the
- *                              same code, that code is then verified once
+ *   host_number(n)             n, as a number that is unknown to the verifier. If many paths lead to the same code, the
+ *                              verifier then checks that code once
  *
- * Reading memory that may be gone, atomics and fences are the engine's: ts_peek() and the others of
- * topstat/platform.h.
+ * The engine has the functions for memory that may be freed, atomics and fences: ts_peek() and the others of topstat/platform.h.
  *
- * Types: a host gives task_struct, cgroup and so on, with at least the fields that kernel.h lists.
+ * Types: a host defines task_struct, cgroup and so on, with at least the fields that kernel.h lists.
  */
 #ifndef TOPSTAT_HOST_H
 #define TOPSTAT_HOST_H

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The host is eBPF. Everything that is written as it is for the verifier's sake, and is not the
- * engine's, is in here.
+ * The host is eBPF. All code that is written for the verifier's sake, and is not in the engine, is in this header.
  */
 #ifndef TOPSTAT_HOST_BPF_H
 #define TOPSTAT_HOST_BPF_H
@@ -13,10 +12,9 @@
 #include "observe/kernel.h"
 
 /*
- * What rarely runs is in global functions: the verifier looks at them once, and at a static function
- * wherever it is called. A global function takes numbers, or pointers to structures of a known size. A
- * table has as many entries as it was made for, so the function takes the table's place, and finds the
- * table again.
+ * Code that rarely runs is in global functions: the verifier checks a global function once, and a static function at each call. A
+ * global function takes numbers, or pointers to structures of a known size. The size of a table is not known at compile time, so
+ * the function takes the table's place, and finds the table again.
  */
 int host_settle(u32 place, u32 pos, u64 key, u32 slot);
 int host_admit(u32 place, u64 obj, u64 id, u64 value);
@@ -34,8 +32,8 @@ int host_bank_roll(u32 place);
 #include "topstat/spread.h"
 #include "observe/process.h"
 
-/* The default number of rows; user space sets constants before it loads the programs, and resizes `banks`, which has the
- * banks of a CPU side by side. Sections have names of their own, so that their place is known. */
+/* Tables have the default number of rows. User space sets constants before it loads the programs, and resizes `banks`, in which
+ * the banks of a CPU are side by side. Each object has its own section, so that its place is known. */
 #define HOST_STATE(family, samples, banks_of_cpu, ...)                                         \
 	enum { HOST_SAMPLES = (samples), HOST_BANKS = (banks_of_cpu) };                        \
 	enum { HOST_SAMPLE_BANKS = HOST_BANKS / HOST_SAMPLES };                                \
@@ -60,7 +58,7 @@ int host_bank_roll(u32 place);
 	}                                                                                      \
 	_Static_assert(1, "") /* for the semicolon */
 
-/* What a copy of an owner gets: a socket that was accepted has its listener's, to be told apart by its address. */
+/* BPF_F_CLONE: an accepted socket gets a copy of its listener's structure. The structure's address in it tells the copy. */
 #define HOST_STORAGE_FLAGS_sk (BPF_F_NO_PREALLOC | BPF_F_CLONE)
 #define HOST_STORAGE_FLAGS_task BPF_F_NO_PREALLOC
 #define HOST_STORAGE_FLAGS_cgrp BPF_F_NO_PREALLOC
@@ -75,12 +73,12 @@ int host_bank_roll(u32 place);
 		__type(value, stored);                          \
 	} name SEC(".maps")
 
-/* A count of the family's own, 0 at first, that user space reads by its name. */
+/* A count of the family, 0 at first, that user space reads by its name. */
 #define HOST_WORD(name) u64 name SEC(".data." #name)
 
 #define host_of(name, owner, p) ((typeof((name).value))bpf_##owner##_storage_get(&(name), (p), NULL, 0))
-/* Of several CPUs that make it at once the kernel refuses all but one, as if there were no memory: the second time it is
- * there. */
+/* If several CPUs make the structure at once, the kernel refuses all but one of them, as if there were no memory. The second call
+ * finds the structure. */
 #define host_make(name, owner, p)                                                                            \
 	({                                                                                                   \
 		typeof((name).value) made_ =                                                                 \
@@ -90,7 +88,7 @@ int host_bank_roll(u32 place);
 		made_;                                                                                       \
 	})
 
-/* So many structures, zeroes at first. */
+/* An array of structures, zeroes at first. */
 #define HOST_ARRAY(name, entries, stored)              \
 	struct {                                       \
 		__uint(type, BPF_MAP_TYPE_ARRAY);      \
@@ -104,7 +102,7 @@ int host_bank_roll(u32 place);
 		(typeof((name).value))bpf_map_lookup_elem(&(name), &i_);       \
 	})
 
-/* What each CPU has of its own, for it to write and for readers to map. User space resizes the map. */
+/* One structure for each CPU, which the CPU writes and readers map. User space resizes the map. */
 #define HOST_PER_CPU(name, stored)                     \
 	struct {                                       \
 		__uint(type, BPF_MAP_TYPE_ARRAY);      \
@@ -115,7 +113,7 @@ int host_bank_roll(u32 place);
 	} name SEC(".maps")
 #define host_on(name, cpu) host_item(name, cpu)
 
-/* User space resizes both maps. In the first so many banks of a CPU, the first so many tables keep what has ended. */
+/* User space resizes both maps. In the first `kept_banks` banks of a CPU, the first `kept_tables` tables keep ended objects. */
 #define HOST_KEPT(stored, kept_banks, kept_tables)                                             \
 	struct {                                                                               \
 		__uint(type, BPF_MAP_TYPE_ARRAY);                                              \
@@ -153,7 +151,7 @@ int host_bank_roll(u32 place);
 			return NULL;                                                           \
 		i = i * (mask + 1) + (slot & mask);                                            \
 		found = bpf_map_lookup_elem(&kept, &i);                                        \
-		if (found) /* before the compiler computes with it, which the verifier wants */ \
+		if (found) /* before the compiler computes with the pointer: the verifier demands it */ \
 			barrier_var(found);                                                    \
 		return found;                                                                  \
 	}                                                                                      \
@@ -166,8 +164,8 @@ int host_bank_roll(u32 place);
 #define host_clock() bpf_ktime_get_ns()
 #define host_swap(p, value) __sync_lock_test_and_set((p), (value))
 
-/* With barriers: so that the compiler neither proves the comparison needless, nor multiplies before it, nor adds
- * to the product by an OR, of which the verifier knows less. */
+/* With barriers, so that the compiler does not remove the comparison as needless, does not multiply before it, and does not add
+ * to the product by an OR, which tells the verifier less. */
 static __always_inline u32 host_item_at(u32 i, u32 n, u32 size)
 {
 	barrier_var(i);
@@ -178,8 +176,8 @@ static __always_inline u32 host_item_at(u32 i, u32 n, u32 size)
 	return i;
 }
 
-/* The task on this CPU leads to its run queue, and that to its clock. Where one of these is missing
- * (se.cfs_rq: without CONFIG_FAIR_GROUP_SCHED) the monotonic clock is read instead, which takes 30 times as long. */
+/* The task on this CPU leads to its run queue, and the run queue to its clock. Where a field is missing (se.cfs_rq: without
+ * CONFIG_FAIR_GROUP_SCHED), the monotonic clock is read instead, which takes 30 times as long. */
 static __always_inline int host_has_run_clock(void)
 {
 	return bpf_core_field_exists(struct sched_entity, cfs_rq) && bpf_core_field_exists(struct cfs_rq, rq) &&
@@ -205,7 +203,7 @@ static __always_inline u32 host_controller(u32 controller)
 
 #define host_css_set(task) ((task)->cgroups)
 
-/* A load that the verifier knows, for the index is constant: reading it by a helper takes 50 ns. */
+/* The verifier knows this load, because the index is constant. A read by a helper takes 50 ns. */
 static __always_inline struct cgroup_subsys_state *host_subsys(struct css_set *css, u32 controller)
 {
 	return *(struct cgroup_subsys_state **)((void *)css + bpf_core_field_offset(css->subsys) +
@@ -213,7 +211,8 @@ static __always_inline struct cgroup_subsys_state *host_subsys(struct css_set *c
 }
 
 /*
- * For static functions without a result. Where no call uses the result, the compiler sets no value, and the verifier refuses a pointer
+ * For static functions without a result. If no call uses the result, the compiler sets no value, and the verifier refuses a
+ * pointer
  * to the stack that is left in the register ("cannot return stack pointer to the caller"). So these functions return
  * host_nothing(), and host_call() calls them.
  */
@@ -231,7 +230,7 @@ static __always_inline int host_nothing(void)
 		barrier_var(result_);   \
 	} while (0)
 
-/* The verifier takes a copy of a pointer for a pointer, but what a helper has read for a number. */
+/* The verifier takes a copy of a pointer for a pointer, and a value that a helper has read for a number. */
 static __always_inline u64 host_address(const void *p)
 {
 	const void *kept = p;
@@ -242,10 +241,10 @@ static __always_inline u64 host_address(const void *p)
 }
 
 /*
- * Without this, 5.10 and 6.1 look at 600,000 instructions for a packet, of a million that they allow,
- * instead of 110,000. By way of the stack, for pushes interrupt each other. At its odd words: since
- * 5.16, 354e8f1970f8 ("bpf: Support <8-byte scalar spill and refill"), the verifier knows what is at
- * the even ones. (libbpf's barrier_var() hides a number from the compiler only.)
+ * Without this, 5.10 and 6.1 check 600,000 instructions for a packet, of the million that they allow, instead of 110,000. The
+ * number goes through the stack, because pushes interrupt each other. It is in the odd word: since 5.16, 354e8f1970f8 ("bpf:
+ * Support <8-byte scalar spill and refill"), the verifier knows the value of an even word. (libbpf's barrier_var() hides a number
+ * from the compiler only.)
  */
 static __always_inline u32 host_number(u32 n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The host is a kernel module. Observers run at tracepoints: with preemption off, in any context but NMI,
- * and so inside of an RCU read section.
+ * The host is a kernel module. Observers run at tracepoints: with preemption off, in any context but NMI, and so inside an RCU
+ * read section.
  */
 #ifndef TOPSTAT_HOST_KMOD_H
 #define TOPSTAT_HOST_KMOD_H
@@ -43,8 +43,8 @@ TS_INLINE u64 host_bank_size(const struct ts_shape *shape)
 
 #define host_banks_free() vfree(host_banks)
 
-/* So many banks, with tables of so many rows in the layout of this ABI: `shape` says it then. -EINVAL: tables can't have
- * so many rows, which the kernel's log says; -ENOMEM: there is no memory. */
+/* Allocate `banks` banks, whose tables have `rows` rows in the layout of this ABI, and set `shape`. -EINVAL: tables can't have
+ * this number of rows, which the kernel's log says. -ENOMEM: there is no memory. */
 static noinline __maybe_unused void *host_banks_new(struct ts_shape *shape, u32 banks, u32 abi, u32 rows)
 {
 	u32 entries, i, k;
@@ -68,7 +68,7 @@ static noinline __maybe_unused void *host_banks_new(struct ts_shape *shape, u32 
 	return all ?: ERR_PTR(-ENOMEM);
 }
 
-/* Before anything is pushed. */
+/* Called before any push. */
 #define host_banks_make(abi, rows)                                                                   \
 	({                                                                                           \
 		void *banks_ = host_banks_new(&constants.shape, nr_cpu_ids * HOST_BANKS, abi, rows); \
@@ -78,9 +78,9 @@ static noinline __maybe_unused void *host_banks_new(struct ts_shape *shape, u32 
 	})
 
 /*
- * A storage is a hash table by the owner's address. Pushes look things up under RCU; the lock is for those
- * that add and remove. The module hears of its owners' end and calls host_storage_free() then. It holds so many
- * items at most: what is made beyond is as if there were no memory.
+ * A storage is a hash table by the owner's address. Pushes look up structures under RCU. Only adding and removing take the lock.
+ * The module calls host_storage_free() when an owner ends. A storage holds at most HOST_STORAGE_MOST items: beyond that, making
+ * one fails as if there were no memory.
  */
 #define HOST_STORAGE_BITS 14
 #define HOST_STORAGE_MOST (1U << 18)
@@ -97,7 +97,7 @@ struct host_item_head {
 	struct rcu_head rcu;
 };
 
-/* `stored` begins a cache line, as its windows want it. */
+/* `stored` begins a cache line, because its windows are aligned. */
 struct host_stored {
 	struct host_item_head head;
 	char stored[] __aligned(64);
@@ -140,7 +140,7 @@ static noinline __maybe_unused void *host_storage_make(struct host_storage *s, c
 	return found;
 }
 
-/* The owner goes. Pushes that have found what it had may still be at it, until a grace period is over. */
+/* The owner ends. Pushes that have found its structure may still use it, until a grace period is over. */
 static noinline __maybe_unused void host_storage_free(struct host_storage *s, const void *owner)
 {
 	struct host_stored *item;
@@ -158,7 +158,7 @@ static noinline __maybe_unused void host_storage_free(struct host_storage *s, co
 	spin_unlock_irqrestore(&s->lock, flags);
 }
 
-/* Nobody uses the storage any more. */
+/* The storage has no user any more. */
 static noinline __maybe_unused void host_storage_free_all(struct host_storage *s)
 {
 	struct host_stored *item;
@@ -174,7 +174,7 @@ static noinline __maybe_unused void host_storage_free_all(struct host_storage *s
 #define HOST_STORAGE(name, owner, stored)                                                            \
 	static struct {                                                                              \
 		struct host_storage storage;                                                         \
-		stored *value; /* its type alone */                                                  \
+		stored *value; /* used for its type alone */                                         \
 	} name __maybe_unused = { .storage.lock = __SPIN_LOCK_UNLOCKED(name.storage.lock) }
 
 #define host_of(name, owner, p) ((typeof((name).value))host_storage_of(&(name).storage, (p)))
@@ -197,7 +197,7 @@ static noinline __maybe_unused void host_storage_free_all(struct host_storage *s
 #define host_number(n) (n)
 #define host_item_at(i, n, size) ((u32)((i) < (n) ? (i) * (size) : 0))
 
-/* Run queues are the scheduler's own: modules can't see their clocks. */
+/* The scheduler does not export run queues: modules can't read their clocks. */
 #define host_has_run_clock() 0
 #define host_run_clock(task) ((void)(task), 0ULL)
 
@@ -221,7 +221,7 @@ TS_INLINE u32 host_controller(u32 v1)
 	}
 }
 
-/* Its life is that of the control groups, which is under RCU. */
+/* It lives as long as the control groups, which are under RCU. */
 #define host_css_set(task) rcu_dereference_raw((task)->cgroups)
 #define host_subsys(css, v1) ((css)->subsys[host_controller(v1)])
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The host is a test in user space. A family's state is static, so each file that is compiled with its
- * logic.h has its own. The test says which CPU runs, what time it is, and whether there is memory.
+ * The host is a test in user space. A family's state is static, so each file that includes its logic.h has its own state. The
+ * test sets the running CPU, the time, and whether there is memory.
  */
 #ifndef TOPSTAT_HOST_USER_H
 #define TOPSTAT_HOST_USER_H
@@ -12,13 +12,13 @@
 #include "observe/process.h"
 
 #define HOST_USER_CPUS 3
-/* Few, so that tables are full. */
+/* A small number, so that tables become full. */
 #define HOST_USER_ENTRIES 16
 #define HOST_USER_TABLE (sizeof(struct ts_table) + HOST_USER_ENTRIES * sizeof(struct ts_entry))
 #define HOST_USER_BANK (sizeof(struct ts_bank) + TS_BANK_TABLES * HOST_USER_TABLE)
 /* A jiffy, as with 1000 Hz. */
 #define HOST_USER_JIFFY_NS 1000000ULL
-/* What owners a storage has room for. */
+/* The number of owners that a storage has room for. */
 #define HOST_USER_OWNERS 128
 
 static __attribute__((unused)) u32 host_user_cpu;
@@ -46,7 +46,7 @@ static __attribute__((unused)) int host_user_no_memory;
 		stored *value;                                                                      \
 	} name __attribute__((unused))
 
-/* The index of the owner; HOST_USER_OWNERS: it has none. */
+/* The index of the owner; HOST_USER_OWNERS: the owner has no structure. */
 TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 {
 	u32 i;
@@ -76,7 +76,7 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 		at_ < HOST_USER_OWNERS ? &(name).items[at_] : NULL;                                 \
 	})
 
-/* The owner goes, and with it what it had. */
+/* The owner ends, and its structure with it. */
 #define host_user_free(name, p)                                                                     \
 	do {                                                                                        \
 		u32 at_ = host_user_find((name).owners, (p));                                       \
@@ -84,7 +84,7 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 			(name).owners[at_] = NULL;                                                  \
 	} while (0)
 
-/* The owner at `copy` is made as a copy of another one, as a socket that is accepted. */
+/* The owner at `copy` begins as a copy of another owner, as an accepted socket does. */
 #define host_user_clone(name, p, copy)                                                              \
 	do {                                                                                        \
 		u32 from_ = host_user_find((name).owners, (p));                                     \
@@ -130,7 +130,7 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 #define host_number(n) (n)
 #define host_item_at(i, n, size) ((u32)((i) < (n) ? (i) * (size) : 0))
 
-/* The clock of run queues is ahead of the monotonic one. */
+/* The clock of run queues is ahead of the monotonic clock. */
 #define host_has_run_clock() 1
 #define host_run_clock(task) (host_user_ns + 1000000000ULL)
 

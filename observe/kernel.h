@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel's types as far as observers use them. In a kernel module they are the kernel's own. In eBPF, offsets are
- * relocated to the running kernel's when a program is loaded (CO-RE), so only names and types count. In tests in user
- * space they are what is written here.
+ * The fields of the kernel's types that observers use. In a kernel module the types are the kernel's own. In eBPF, offsets are
+ * relocated to the running kernel's when a program is loaded (CO-RE), so only names and types count. In tests in user space the
+ * types are defined here.
  */
 #ifndef TOPSTAT_KERNEL_H
 #define TOPSTAT_KERNEL_H
@@ -138,19 +138,19 @@ struct file;
 struct sk_buff {
 	struct sock *sk;
 	struct net_device *dev;
-	u64 tstamp; /* when it arrived, on CLOCK_REALTIME in ns, if anybody wants to know */
+	u64 tstamp; /* when it arrived, on CLOCK_REALTIME in ns, if timestamps are requested */
 	unsigned int len;
-	unsigned int data_len; /* of it, what is not at `data` but elsewhere */
+	unsigned int data_len; /* the part of `len` that is not at `data` but elsewhere */
 	__be16 protocol;
 	u16 transport_header; /* from `head` on */
 	u16 network_header;
-	unsigned int end; /* where its struct skb_shared_info is, from `head` on */
+	unsigned int end; /* the place of its struct skb_shared_info, from `head` on */
 	unsigned char *head;
 	unsigned char *data;
 } CORE;
 
 struct skb_shared_info {
-	unsigned short gso_segs; /* packets on the wire, where it is cut into them or was joined; else 0 */
+	unsigned short gso_segs; /* packets on the wire, if it is segmented or was merged; otherwise 0 */
 } CORE;
 
 struct inet_connection_sock {
@@ -229,7 +229,7 @@ struct cfs_rq {
 	struct rq *rq;
 } CORE;
 
-/* Bits of skc_flags, whose numbers are the kernel's own business. */
+/* Bits of skc_flags. The running kernel defines their numbers. */
 enum sock_flags {
 	SOCK_DONE = 1, /* a FIN was received */
 };
@@ -238,8 +238,8 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } CORE;
 
-/* What a task has waited for, in ns, and how often; NULL in a task that was made while delay
- * accounting was off. A count grows with its sum. */
+/* The time that a task has waited, in ns, and the number of waits, by cause; NULL in a task that was made while delay accounting
+ * was off. A count grows with its sum. */
 struct task_delay_info {
 	u64 blkio_delay;
 	u64 swapin_delay;
@@ -318,7 +318,7 @@ struct bpf_iter__bpf_sk_storage_map {
 
 #define AF_INET 2
 #define PF_KTHREAD 0x00200000
-/* Of a task's state at its last switch. */
+/* A bit of a task's state at its last switch. */
 #define TASK_DEAD 0x80
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
@@ -331,7 +331,7 @@ struct bpf_iter__bpf_sk_storage_map {
 #define TCP_LAST_ACK 9
 #define TCP_LISTEN 10
 #define TCP_CLOSING 11
-/* Of a cgroup's own state: until it is removed. */
+/* A bit of a cgroup's own state: set until the cgroup is removed. */
 #define CSS_ONLINE 2
 #define EAGAIN 11
 #define ENOENT 2

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Objects that are keyed by value: of those that no structure of the kernel stands for, such as a process on
- * a device, or the fields of a tracepoint. They are in an array of so many, whose places are found by the
- * key's hash.
+ * Objects that are keyed by value: no structure of the kernel stands for them. Examples are a process on a device, and the fields
+ * of a tracepoint. They are in an array of fixed size, and the key's hash finds their places.
  *
  *	struct keyed k;
  *
@@ -13,31 +12,31 @@
  *
  * Before this header, and after HOST_STATE(), obs_at() and obs_type(), a family defines
  *
- *	KEYED_KEY        the type of a key: whole u64, nothing undefined between fields
+ *	KEYED_KEY        the type of a key: whole u64, without undefined bytes between fields
  *	KEYED_OBJECT     the type of an object, which begins with a struct keyed_object called `keyed`, and
  *	                 has a KEYED_KEY called `key`
- *	KEYED_BUCKETS    a power of two, up to 2^20; there are KEYED_WAYS objects to each
+ *	KEYED_BUCKETS    a power of two, up to 2^20; each bucket has KEYED_WAYS objects
  *
- * A sample may have several banks: an object is found once, and pushed to in each by keyed_begin_of().
+ * A sample may have several banks: an object is found once, and keyed_begin_of() pushes to it in each bank.
  *
- *   K1  A key has two buckets. Its object is in one of the places of the first, or else of the second. (With one bucket
- *       only, a fortieth would be full when half of all places are used; with two, hardly any.)
- *   K2  The tag of a place is the id of its object: which names the place, the incarnation and 16 bits of the hash. A
- *       CPU that pushes finds the object by tags and the key, and takes no lock.
- *   K3  A CPU makes an object under the lock of the key's first bucket, where it looks for it once more. So a key has one
- *       object at most. A CPU that finds the lock taken tries so many times (KEYED_TRIES), and does not wait for longer.
- *   K4  What finds no object and no place is refused (T6): it goes to the total, and is counted as `full`. So rows + other =
- *       total, memory is bounded, and rows are proven if what was refused can't have changed them.
- *   K5  An object ends when a place is wanted and it is silent: nothing is held, and all its windows have the value 0.
- *       In a static table its count is refused then, for if the key comes again, it begins at 0. Objects without a count
- *       end as soon as something is made in their bucket.
- *   K6  A CPU may push to an object just when another ends it. The one swaps the id to 0 and then looks at the windows
- *       again; the other adds to the window (or holds the object) and then looks at the id again. So at least one of them
- *       sees the other: the object stays, or what was pushed to it is refused. (An atomic addition is a full barrier on
- *       the CPUs that eBPF is built for.)
- *   K7  A place is used again KEYED_GRACE_MS after its object ended. Only a CPU that was stopped for longer in the midst
- *       of a push may add to the next object there.
- *   K8  An object can outlive its owner, a process or a control group. keyed_close() tells the end of the owner. From then on
+ *   K1  A key has two buckets. Its object is in a place of the first bucket, or otherwise of the second. (With one bucket for
+ *       each key, a fortieth of the buckets would be full when half of all places are used; with two, hardly any.)
+ *   K2  The tag of a place is the id of its object. The id contains the place, the incarnation and 16 bits of the hash. A CPU
+ *       that pushes finds the object by tags and the key, and takes no lock.
+ *   K3  A CPU makes an object under the lock of the key's first bucket, and looks for the object once more under the lock. So a
+ *       key has at most one object. A CPU that finds the lock taken tries KEYED_TRIES times, and waits no longer.
+ *   K4  An amount whose key has no object and finds no place is refused (T6): it goes to the total, and is counted as `full`. So
+ *       rows + other = total, memory is bounded, and rows are proven if the refused amounts can't have changed them.
+ *   K5  An object ends when its place is needed and it is silent: no event holds it, and all its windows have the value 0. In a
+ *       static table its count is then refused, because the count begins at 0 if the key comes again. Objects without a count
+ *       end as soon as a CPU makes an object in their bucket.
+ *   K6  A CPU may push to an object while another CPU ends it. The ending CPU swaps the id to 0 and then reads the windows again.
+ *       The pushing CPU adds to the window (or holds the object) and then reads the id again. So at least one of them sees the
+ *       other: the object stays, or the push is refused. (An atomic addition is a full barrier on the CPUs that eBPF is built
+ *       for.)
+ *   K7  A place is used again KEYED_GRACE_MS after its object ended. Only a CPU that was stopped for longer in the middle of a
+ *       push may add to the next object there.
+ *   K8  An object can outlive its owner, a process or a control group. keyed_close() reports the end of the owner. From then on
  *       the object is no longer counted in the census, and its row is marked as closed. One swap of `ended` decides whether
  *       keyed_close() or the end of the object takes it off the census.
  */
@@ -58,10 +57,10 @@ HOST_ARRAY(buckets, KEYED_BUCKETS, struct keyed_bucket);
 
 struct keyed {
 	struct obs obs;
-	u64 id; /* of the object when it was found; 0: there is none */
+	u64 id; /* of the object when it was found; 0: there is no object */
 };
 
-/* Fibonacci's, as in ts_bucket(), of all words. */
+/* Fibonacci's hash, as in ts_bucket(), of all words. */
 TS_INLINE u64 keyed_hash(const KEYED_KEY *key, u32 sample)
 {
 	const u64 *words = (const void *)key;
@@ -136,7 +135,7 @@ TS_APART int keyed_find(const KEYED_KEY *key, u32 sample)
 	return place ? place : keyed_find_in(keyed_second(hash), hash, key, sample);
 }
 
-/* K5, but for `held`: whether the object has the value 0 in all dynamic tables of the bank. */
+/* K5, without `held`: whether the object has the value 0 in all dynamic tables of the bank. */
 TS_INLINE int keyed_is_silent_in(struct obs *x, KEYED_OBJECT *o)
 {
 	u32 table;
@@ -157,7 +156,7 @@ TS_INLINE int keyed_is_silent_in(struct obs *x, KEYED_OBJECT *o)
 	return 1;
 }
 
-/* The same of all banks. */
+/* As keyed_is_silent_in(), for all banks. */
 TS_INLINE int keyed_is_silent(KEYED_OBJECT *o)
 {
 	struct obs x;
@@ -181,7 +180,7 @@ TS_INLINE int keyed_counts_in(u32 number)
 	return 0;
 }
 
-/* K5: what a key that comes again will not know of itself. */
+/* K5: the count that a new object of the same key would lack. */
 TS_INLINE u64 keyed_counted(struct obs *x, KEYED_OBJECT *o, u32 table)
 {
 	struct ts_count *count;
@@ -210,7 +209,7 @@ TS_INLINE void keyed_off_census(KEYED_OBJECT *o, u32 sample)
 		ts_add(&obs_census(sample)->ended, 1);
 }
 
-/* K6. False: it goes on. */
+/* End the object (K6). False: it stays. */
 TS_INLINE int keyed_object_end(KEYED_OBJECT *o, u64 id)
 {
 	u32 sample = o->keyed.sample, bank;
@@ -230,7 +229,7 @@ TS_INLINE int keyed_object_end(KEYED_OBJECT *o, u64 id)
 	return 1;
 }
 
-/* End the object in this place, if it is silent. With a count, only when a place is wanted. True: it has ended. */
+/* End the object in this place, if it is silent. An object with a count ends only when a place is needed. True: it has ended. */
 TS_APART int keyed_age(u32 place, u64 id, u32 wanted)
 {
 	KEYED_OBJECT *o = host_item(objects, place);
@@ -243,7 +242,7 @@ TS_APART int keyed_age(u32 place, u64 id, u32 wanted)
 	return (!counts || wanted) && keyed_object_end(o, id);
 }
 
-/* A place in this bucket that no object has, taken: from 1; 0: there is none just now. */
+/* Take a place in this bucket that has no object. Returns the place, from 1; 0: there is no free place at present. */
 TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now)
 {
 	u32 way;
@@ -262,7 +261,7 @@ TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now)
 	return 0;
 }
 
-/* The same; silent objects end: K5. Of those with a count one at a time, and only where there is no place. */
+/* As keyed_take_free(), and ends silent objects (K5): of those with a count one at a time, and only where no place is free. */
 TS_INLINE u32 keyed_take_in(u32 bucket)
 {
 	struct keyed_bucket *b = host_item(buckets, bucket);
@@ -281,7 +280,7 @@ TS_INLINE u32 keyed_take_in(u32 bucket)
 	return place;
 }
 
-/* Make an object in a place that was taken. */
+/* Make an object in a place that the caller has taken. */
 TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 {
 	u32 bucket = place / KEYED_WAYS, way = place % KEYED_WAYS, incarnation, i;
@@ -292,23 +291,23 @@ TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 	if (!b || !o)
 		return 0;
 	incarnation = o->keyed.incarnation + 1;
-	/* 0 is for ids of enum keyed_tag. */
+	/* 0 is left to the ids of enum keyed_tag. */
 	incarnation += !(incarnation & 0xffffff);
 	for (i = 0; i < sizeof(*o) / sizeof(u64); i++)
-		ts_write(((u64 *)o)[i], 0); /* no memset, which eBPF has none of */
+		ts_write(((u64 *)o)[i], 0); /* eBPF has no memset */
 	o->keyed.incarnation = incarnation;
 	o->keyed.sample = sample;
 	o->key = *key;
 	id = keyed_id(hash, incarnation, place);
 	obs_object_begin(&o->keyed.object, sample, id);
-	ts_write((&b->lock)[ts_bound(way + 1, KEYED_WAYS)], id); /* tag[way], as the verifier believes */
+	ts_write((&b->lock)[ts_bound(way + 1, KEYED_WAYS)], id); /* tag[way], in a form that the verifier believes */
 	return 1;
 }
 
-/* How often a CPU looks whether a lock is free: for about as long as it takes another one to make an object. */
+/* The number of times that a CPU reads whether a lock is free: about as long as another CPU takes to make an object. */
 #define KEYED_TRIES 2048
 
-/* K3. The place of the object, from 1; 0: there is none. */
+/* K3. Returns the place of the object, from 1; 0: there is no object. */
 TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 {
 	struct keyed_bucket *first;
@@ -333,7 +332,7 @@ TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 	return place;
 }
 
-/* The place of the key's object, which is made where there is none: from 1; 0: there is no place for it. */
+/* The place of the key's object, from 1; makes the object if it does not exist. 0: there is no place for it. */
 TS_INLINE u32 keyed_place_of(const KEYED_KEY *key, u32 sample)
 {
 	u32 place = keyed_find(key, sample);
@@ -350,7 +349,7 @@ TS_INLINE KEYED_OBJECT *keyed_get(const KEYED_KEY *key, u32 sample)
 	return place ? host_item(objects, place - 1) : NULL;
 }
 
-/* Keep an object for an event that has begun, which keyed_release() tells the end of. False: it has ended already (K6). */
+/* Hold an object for an event that has begun; keyed_release() ends the hold. False: the object has already ended (K6). */
 TS_INLINE int keyed_hold(KEYED_OBJECT *o)
 {
 	u64 id = ts_read(o->keyed.object.id);
@@ -367,7 +366,7 @@ TS_INLINE void keyed_release(KEYED_OBJECT *o)
 	ts_add(&o->keyed.held, -1ULL);
 }
 
-/* The key's owner has ended (K8). It may have no object. */
+/* The key's owner has ended (K8). The key may have no object. */
 TS_APART int keyed_close(const KEYED_KEY *key, u32 sample)
 {
 	u32 place = keyed_find(key, sample);
@@ -378,7 +377,7 @@ TS_APART int keyed_close(const KEYED_KEY *key, u32 sample)
 	return 0;
 }
 
-/* For readers: whether the object at this address has ended, or its owner has (K8). */
+/* For readers: whether the object at this address, or its owner, has ended (K8). */
 TS_INLINE u32 keyed_is_closed(u64 obj)
 {
 	u64 ended = 0;
@@ -387,7 +386,7 @@ TS_INLINE u32 keyed_is_closed(u64 obj)
 	return ended != 0;
 }
 
-/* To an object that is there, in one bank; NULL: to the total, as refused (K4). */
+/* Begin a push to an existing object, in one bank. NULL: to the total, as refused (K4). */
 TS_INLINE int keyed_begin_of(struct keyed *k, u32 number, KEYED_OBJECT *o)
 {
 	k->id = o ? ts_read(o->keyed.object.id) : 0;
@@ -396,14 +395,14 @@ TS_INLINE int keyed_begin_of(struct keyed *k, u32 number, KEYED_OBJECT *o)
 	return obs_begin(&k->obs, number, &o->keyed.object);
 }
 
-/* To the total alone: its owner is not known, for this cause (K4). */
+/* Begin a push to the total alone, because the owner is not known, for this cause (K4). */
 TS_INLINE int keyed_begin_lost(struct keyed *k, u32 number, u32 cause)
 {
 	k->id = 0;
 	return obs_begin_total(&k->obs, number, cause);
 }
 
-/* In a family with one bank to a sample. */
+/* For a family with one bank to a sample. */
 TS_INLINE int keyed_begin(struct keyed *k, u32 sample, const KEYED_KEY *key)
 {
 	return keyed_begin_of(k, sample, keyed_get(key, sample));
@@ -416,7 +415,7 @@ TS_INLINE void keyed_add(struct keyed *k, u32 table, u32 part, u64 amount)
 		obs_refuse_for(&k->obs, table, TS_FULL, amount);
 }
 
-/* The same of what was used evenly since then: see obs_add_since(). */
+/* As keyed_add(), for an amount that was used evenly since a moment: see obs_add_since(). */
 TS_INLINE void keyed_add_since(struct keyed *k, u32 table, u32 part, u64 amount, u64 since)
 {
 	obs_add_since(&k->obs, table, part, amount, since);
@@ -424,7 +423,7 @@ TS_INLINE void keyed_add_since(struct keyed *k, u32 table, u32 part, u64 amount,
 		obs_refuse_for(&k->obs, table, TS_FULL, amount);
 }
 
-/* The same of both parts, used so many slides ago: see obs_add_ago(). */
+/* As keyed_add(), for both parts of an amount that was used `ago` slides ago: see obs_add_ago(). */
 TS_INLINE void keyed_add_ago(struct keyed *k, u32 table, u64 amount0, u64 amount1, u32 ago)
 {
 	obs_add_ago(&k->obs, table, amount0, amount1, ago);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Amounts are pushed by more keys than there are places, and keys fall silent. A window of its own tells what each key
- * should have, and the proof has to hold: no key is larger than its object's value by more than what was refused.
+ * More keys than there are places push amounts, and keys fall silent. The test keeps a window with the true value of each key.
+ * The proof has to hold: no key is larger than its object's value by more than the refused amounts.
  */
 #include "observe/host.h"
 
@@ -83,7 +83,7 @@ static void push(u32 sample, u32 i, u64 amount)
 	TEST_WANT(!now, "a window is no count");
 }
 
-/* What can't be known of any key, at most, within the period. */
+/* The bound of the unknown part of any key, within the period. */
 static u64 refused_now(u32 sample)
 {
 	u64 sum = 0;
@@ -109,7 +109,7 @@ static void compare(u32 sample)
 		u64 real = test_value(sample, 0, &truth[sample][i]), row = 0;
 		u64 count = o ? o->count.sum[0] + o->count.sum[1] : 0;
 
-		/* Oldest slides may fade apart, where pushes of one were refused. */
+		/* After refused pushes of a key, the two windows' oldest slides may fade differently. */
 		TEST_WANT(real <= (o ? test_most(sample, 0, &o->window) : 0) + unknown, "key %u: %llu, not %llu, and %llu refused", i,
 			  (unsigned long long)value, (unsigned long long)real, (unsigned long long)unknown);
 		TEST_WANT(value <= test_most(sample, 0, &truth[sample][i]), "key %u: %llu, more than %llu", i, (unsigned long long)value,
@@ -168,7 +168,7 @@ TEST(keyed)
 			keyed_release(o);
 			held[sample][n]--;
 		}
-		if (test_once_in(10)) { /* its owner ends, though pushes of it may come after that */
+		if (test_once_in(10)) { /* its owner ends, though pushes with the key may come after that */
 			u64 ended = census[sample].ended;
 
 			o = object_of(&key, sample);
@@ -179,7 +179,7 @@ TEST(keyed)
 		}
 		compare(sample);
 	}
-	/* All are silent: whoever comes now finds a place, at most after a moment, unless all is held. */
+	/* All are silent: a new key finds a place, at most after a moment, unless all places are held. */
 	memset(held, 0, sizeof(held));
 	for (i = 0; i < KEYED_PLACES; i++)
 		objects[i].keyed.held = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What an observer is written with: a cursor over the tables of one sample, or of one bank of it.
+ * The interface that observers are written with: a cursor over the tables of one sample, or of one bank of the sample.
  *
  *	struct obs x;
  *
@@ -9,8 +9,8 @@
  *		obs_end(&x);
  *	}
  *
- * Nothing is done for a table that is switched off. A family says, after HOST_STATE() of host.h and
- * before this header, where its windows are, by the number of a bank and of a table in it:
+ * The functions do nothing for a table that is switched off. After HOST_STATE() of host.h and before this header, a family
+ * defines where its windows are, by the number of a bank and of a table in it:
  *
  *	u32 obs_at(u32 number, u32 table)      offset of the table's window (or count) in an object
  *	u32 obs_type(u32 number, u32 table)    TS_DYNAMIC: a ts_window; TS_STATIC: a ts_count
@@ -18,22 +18,23 @@
  * Objects begin with a struct ts_object.
  *
  *   begin        obs_begin           amounts are added to the object and to the CPU's total
- *                obs_begin_quiet     the same for objects with a word for it: where obs_is_quiet() says so, which
- *                                    is to be asked then, amounts are only added, and nothing is ordered
- *                obs_begin_total     to the total alone: there is no object, or there should be one
- *                                    and is none (`refused`, of enum ts_cause: T6)
- *   add          obs_add             now; obs_add_any: if there is any
- *                obs_add_since       evenly since then
- *                obs_add_ago         so many slides ago
- *                obs_add_known       now, and ordered where that is little work; else by obs_order(), later
- *                obs_add_late        about when the object was last pushed; then obs_to_now
- *                obs_add_unranked    to a window that no table ranks, and to the total
- *                obs_refuse          so much, at most, of some object is lost for want of memory: to the
+ *                obs_begin_quiet     as obs_begin, for objects with a word for quiet pushes. The caller then calls
+ *                                    obs_is_quiet(): if it returns true, amounts are only added, and nothing is ordered
+ *                obs_begin_total     amounts are added to the total alone: they belong to no object, or their object is missing
+ *                                    (`refused`, of enum ts_cause: T6)
+ *   add          obs_add             an amount of the present moment; obs_add_any: an amount that may be 0
+ *                obs_add_since       an amount that was used evenly since a moment
+ *                obs_add_ago         an amount that was used a number of slides ago
+ *                obs_add_known       an amount of the present moment; orders where that is little work, otherwise obs_order()
+ *                                    orders later
+ *                obs_add_late        an amount that was used about the time of the object's latest push; then obs_to_now
+ *                obs_add_unranked    adds to a window that no table ranks, and to the total
+ *                obs_refuse          an amount of some object is lost for lack of memory. The bound of the amount goes to the
  *                                    proof alone (T6); obs_refuse_for: for another cause
- *                obs_opaque          the same, where an event does not tell how much it is
- *                obs_unknown         the same, where it is in the total, and perhaps not in the object's row
+ *                obs_opaque          as obs_refuse, for an event whose amount can't be determined
+ *                obs_unknown         as obs_refuse, for an amount that is in the total, and perhaps not in the object's row
  *   end          obs_end
- *   objects      obs_object_begin, obs_object_end, obs_forget; obs_keep, where what has ended is kept
+ *   objects      obs_object_begin, obs_object_end, obs_forget; obs_keep, where ended objects are kept
  *
  * All of it is inlined, so the cursor is in registers.
  */
@@ -46,13 +47,13 @@ struct obs {
 	struct ts_bank *bank; /* of this CPU */
 	struct ts_config *config; /* of the bank's tables */
 	struct ts_object *object; /* NULL: totals alone */
-	u64 *quiet; /* the object's word for ts_quiet(); NULL: it has none */
+	u64 *quiet; /* the object's word for ts_quiet(); NULL: there is no word */
 	u64 now; /* jiffies */
 	u32 generation; /* of the settings */
 	u32 number; /* of the bank */
-	u32 tables; /* by bit: whose pushes are quiet */
-	u32 is_quiet; /* nothing is to be ordered */
-	u32 refused; /* there should be an object: enum ts_cause; 0: there is one, or need be none */
+	u32 tables; /* the tables whose pushes may be quiet, a bit for each */
+	u32 is_quiet; /* the pushes order nothing */
+	u32 refused; /* why the object is missing: enum ts_cause; 0: there is an object, or the amounts belong to none */
 	int claimed; /* tables may be ordered */
 };
 
@@ -74,8 +75,8 @@ TS_INLINE struct ts_table *obs_table(struct ts_bank *bank, u32 table)
 }
 
 /*
- * Claim a word that another CPU is about to release, in so many tries. False: this CPU has interrupted who has the claim, or
- * who has it does not run. Released by ts_release().
+ * Claim a word that another CPU is about to release, in at most `tries` tries. Returns false where the holder does not release
+ * it: this CPU has interrupted the holder, or the holder does not run. The caller releases the word by ts_release().
  */
 TS_INLINE int obs_claim_soon(u64 *word, u32 tries)
 {
@@ -87,13 +88,13 @@ TS_INLINE int obs_claim_soon(u64 *word, u32 tries)
 	return 0;
 }
 
-/* Whether the table is on: for who would have to look for an object in vain. */
+/* Whether the table is on. A caller that would look for an object only for this table asks first. */
 TS_INLINE int obs_is_on(u32 number, u32 table)
 {
 	return settings.config[number][table].enabled;
 }
 
-/* Without the claim. 0: there is no such bank. */
+/* Begin without the claim. 0: there is no bank with this number. */
 TS_INLINE int obs_open(struct obs *x, u32 number, u64 now)
 {
 	x->bank = host_bank(host_cpu(), number);
@@ -113,7 +114,7 @@ TS_INLINE int obs_open(struct obs *x, u32 number, u64 now)
 	return 1;
 }
 
-/* The same at a moment that has been read already. */
+/* As obs_begin(), at a moment that the caller has already read. */
 TS_INLINE int obs_begin_at(struct obs *x, u32 number, struct ts_object *o, u64 now)
 {
 	if (!obs_open(x, number, now))
@@ -128,7 +129,8 @@ TS_INLINE int obs_begin(struct obs *x, u32 number, struct ts_object *o)
 	return obs_begin_at(x, number, o, host_jiffies());
 }
 
-/* `tables`: a bit for each that such events add to. `quiet`: a word of the object for these, 0 in a new one. */
+/* `tables`: a bit for each table that events of this kind add to. `quiet`: the object's word for these events, 0 in a new object.
+ * */
 TS_INLINE int obs_begin_quiet(struct obs *x, u32 number, struct ts_object *o, u32 tables, u64 *quiet)
 {
 	if (!obs_open(x, number, host_jiffies()))
@@ -139,7 +141,7 @@ TS_INLINE int obs_begin_quiet(struct obs *x, u32 number, struct ts_object *o, u3
 	return 1;
 }
 
-/* Whether nothing is to be ordered. Else it is begun to order. */
+/* Whether the pushes order nothing. Otherwise tries to take the claim, to order. */
 TS_INLINE int obs_is_quiet(struct obs *x)
 {
 	if (ts_quiet(*x->quiet, x->generation, x->now)) {
@@ -163,7 +165,7 @@ TS_INLINE int obs_begin_total(struct obs *x, u32 number, u32 refused)
 	return obs_begin_total_at(x, number, refused, host_jiffies());
 }
 
-/* What may now be done again by others; and until when the object's next pushes are quiet. */
+/* Release the claim; and compute until when the object's next pushes are quiet. */
 TS_INLINE void obs_end(struct obs *x)
 {
 	u64 until = ~0ULL;
@@ -213,7 +215,7 @@ TS_INLINE void obs_push_object(struct obs *x, u32 table, u32 part, u64 amount)
 	}
 }
 
-/* Also of 0: the object is then ordered. */
+/* An amount of 0 also orders the object. */
 TS_INLINE void obs_add(struct obs *x, u32 table, u32 part, u64 amount)
 {
 	if (!x->config[table].enabled)
@@ -224,14 +226,14 @@ TS_INLINE void obs_add(struct obs *x, u32 table, u32 part, u64 amount)
 		obs_push_total(x, table, part, amount);
 }
 
-/* What an event need not have any of. */
+/* For an amount that may be 0: 0 adds and orders nothing. */
 TS_INLINE void obs_add_any(struct obs *x, u32 table, u32 part, u64 amount)
 {
 	if (amount)
 		obs_add(x, table, part, amount);
 }
 
-/* The object is ordered by the next push, whatever the delay. */
+/* The next push orders the object, whatever the delay. */
 TS_INLINE void obs_order_next(struct obs *x, u32 table)
 {
 	void *w = (char *)x->object + obs_at(x->number, table);
@@ -243,9 +245,9 @@ TS_INLINE void obs_order_next(struct obs *x, u32 table)
 }
 
 /*
- * Both parts at once, whatever the delay, and ordered where that is little work, unless the object is to be ordered anyway
- * (`left`, a bit for each table). Returns the table's bit where it is not ordered: obs_order() is to be called before the table
- * is read. There is an object.
+ * Add both parts at once, whatever the delay. Orders where that is little work, unless obs_order() will order the object anyway
+ * (`left`, a bit for each table). Returns the table's bit where the object is not ordered: the caller has to call obs_order()
+ * before the table is read. The cursor must have an object.
  */
 TS_INLINE u32 obs_add_known(struct obs *x, u32 table, u32 left, u64 part0, u64 part1)
 {
@@ -264,8 +266,8 @@ TS_INLINE u32 obs_add_known(struct obs *x, u32 table, u32 left, u64 part0, u64 p
 	return ordered ? 0 : 1U << table;
 }
 
-/* Order the object by what was pushed to it before, whatever the delay, also where the table was switched off since: it
- * may be switched on again. */
+/* Order the object by the value of its earlier pushes, whatever the delay. Orders also in a table that was switched off since:
+ * the table may be switched on again. */
 TS_INLINE void obs_order(struct obs *x, u32 table)
 {
 	void *w = (char *)x->object + obs_at(x->number, table);
@@ -279,7 +281,7 @@ TS_INLINE void obs_order(struct obs *x, u32 table)
 		ts_order_pushed(t, tick, view, x->claimed, x->object->self, x->object->id, w);
 }
 
-/* Whether a moment (jiffies, 32 bits) is earlier than the slide before this one. A dynamic table. */
+/* Whether a moment (jiffies, 32 bits) is before the beginning of the previous slide. For dynamic tables. */
 TS_INLINE int obs_is_late(const struct obs *x, u32 table, u32 jiffies)
 {
 	const struct ts_tick *tick = &x->bank->tick[table];
@@ -288,8 +290,9 @@ TS_INLINE int obs_is_late(const struct obs *x, u32 table, u32 jiffies)
 }
 
 /*
- * What was used about when the object was last pushed, and is pushed only now: without a slide begun it
- * is of that push's. The total has it since then. Before all that is of now. A dynamic table.
+ * Add an amount that was used about the time of the object's latest push. No slide begins in the object's window, so the amount
+ * counts to the slide of that push. The total counts it from `since` on. The caller adds it before all amounts of the present
+ * moment. For dynamic tables.
  */
 TS_INLINE void obs_add_late(struct obs *x, u32 table, u32 part, u64 amount, u64 since)
 {
@@ -302,7 +305,7 @@ TS_INLINE void obs_add_late(struct obs *x, u32 table, u32 part, u64 amount, u64 
 	ts_add(&w->sum[part & 1], amount);
 }
 
-/* What is added late after this was used in the slide that is now. It is not ordered by that. A dynamic table. */
+/* The amounts that obs_add_late() adds after this call count to the present slide. Does not order. For dynamic tables. */
 TS_INLINE void obs_to_now(struct obs *x, u32 table)
 {
 	struct ts_window *w = (void *)((char *)x->object + obs_at(x->number, table));
@@ -312,16 +315,16 @@ TS_INLINE void obs_to_now(struct obs *x, u32 table)
 		ts_window_begin(w, tick);
 }
 
-/* The moment of a table's clock that was `ns` ago, if its jiffies then are known. */
+/* The moment `ns` ago, on a table's clock. `jiffies`: the jiffies of that moment. */
 TS_INLINE u64 obs_since(const struct obs *x, u32 table, u64 jiffies, u64 ns)
 {
 	return x->config[table].precise ? x->bank->tick[table].now - ns : jiffies;
 }
 
-/* Amounts that can be spread: see spread.h. A longer time, of more than a day, counts to now. */
+/* The bound of amounts that can be spread: see spread.h. A longer time, of more than a day, counts to the present moment. */
 #define OBS_SPREAD_MAX (1ULL << (64 - TS_SPREAD_SHIFT - 1))
 
-/* The same where they are not known. */
+/* As obs_since(), without the jiffies of that moment. */
 TS_INLINE u64 obs_since_ns(const struct obs *x, u32 table, u64 ns)
 {
 	const struct ts_config *c = &x->config[table];
@@ -335,7 +338,8 @@ TS_INLINE u64 obs_since_ns(const struct obs *x, u32 table, u64 ns)
 	return ticks < tick->now ? tick->now - ticks : 0;
 }
 
-/* To a window of a table that was spread already. */
+/* Spread an amount to a window, after obs_spread_total() has spread it to the total. `early`: the result of obs_spread_total().
+ * */
 TS_INLINE void obs_spread(struct obs *x, u32 table, struct ts_window *w, u32 part, u64 early, u64 since)
 {
 	struct ts_tick *tick = &x->bank->tick[table];
@@ -346,7 +350,7 @@ TS_INLINE void obs_spread(struct obs *x, u32 table, struct ts_window *w, u32 par
 		ts_window_spread(w, tick, since, early, part);
 }
 
-/* What of it came before this slide, which is added to the total: total before object (P1). */
+/* Spread the part of an amount that came before this slide to the total, and return it: total before object (P1). */
 TS_INLINE u64 obs_spread_total(struct obs *x, u32 table, u32 part, u64 amount, u64 since)
 {
 	struct ts_tick *tick = &x->bank->tick[table];
@@ -357,7 +361,7 @@ TS_INLINE u64 obs_spread_total(struct obs *x, u32 table, u32 part, u64 amount, u
 	return early;
 }
 
-/* `since`: of obs_since(), or obs_since_ns(). A dynamic table. */
+/* `since`: the result of obs_since() or obs_since_ns(). For dynamic tables. */
 TS_INLINE void obs_add_since(struct obs *x, u32 table, u32 part, u64 amount, u64 since)
 {
 	u64 early;
@@ -377,7 +381,7 @@ TS_INLINE void obs_add_since(struct obs *x, u32 table, u32 part, u64 amount, u64
 	obs_push_object(x, table, part, amount - early);
 }
 
-/* Both parts, used so many slides ago (below TS_SLIDES), and ordered once. A dynamic table. */
+/* Add both parts of an amount that was used `ago` slides ago (below TS_SLIDES), and order once. For dynamic tables. */
 TS_INLINE void obs_add_ago(struct obs *x, u32 table, u64 amount0, u64 amount1, u32 ago)
 {
 	struct ts_table *t = obs_table(x->bank, table);
@@ -399,7 +403,7 @@ TS_INLINE void obs_add_ago(struct obs *x, u32 table, u64 amount0, u64 amount1, u
 	obs_push_object(x, table, 0, 0);
 }
 
-/* What is nobody's, such as idle time, and is shown all the same. A dynamic table. */
+/* Add an amount that belongs to no object and is still shown, such as idle time. For dynamic tables. */
 TS_INLINE void obs_add_unranked(struct obs *x, u32 table, struct ts_window *w, u64 amount, u64 since)
 {
 	struct ts_tick *tick = &x->bank->tick[table];
@@ -413,7 +417,7 @@ TS_INLINE void obs_add_unranked(struct obs *x, u32 table, struct ts_window *w, u
 	ts_window_add(w, tick, 0, amount - early);
 }
 
-/* The same for a static table. */
+/* As obs_add_unranked(), for a static table. */
 TS_INLINE void obs_add_unranked_count(struct obs *x, u32 table, struct ts_count *w, u64 amount)
 {
 	if (x->config[table].enabled)
@@ -426,7 +430,7 @@ TS_INLINE void obs_refuse_for(struct obs *x, u32 table, u32 cause, u64 most)
 		ts_refuse(obs_table(x->bank, table), &x->bank->tick[table], cause, most);
 }
 
-/* For want of memory. */
+/* The cause is lack of memory. */
 TS_INLINE void obs_refuse(struct obs *x, u32 table, u64 most)
 {
 	obs_refuse_for(x, table, TS_NO_MEMORY, most);
@@ -444,7 +448,7 @@ TS_INLINE void obs_unknown(struct obs *x, u32 table, u64 most)
 		ts_unknown(obs_table(x->bank, table), &x->bank->tick[table], most);
 }
 
-/* The object at this address has ended: this CPU's tables forget it at once. Others see that its id is 0. */
+/* The object at this address has ended: this CPU's tables forget it at once. Other CPUs see that its id is 0. */
 TS_APART int obs_forget(u32 number, u64 self)
 {
 	struct ts_bank *bank = host_bank(host_cpu(), number);
@@ -460,10 +464,10 @@ TS_APART int obs_forget(u32 number, u64 self)
 
 #ifdef TS_KEEPS
 
-/* Of a family that keeps what has ended: describe the object at this address. There is scratch memory. */
+/* A family that keeps ended objects defines this: describe the object at this address. `scratch` is memory for the function. */
 TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 self, struct ts_window *scratch);
 
-/* The same in one table. Apart, for the stack. */
+/* Keep a copy in one table. A separate function, to save stack. */
 TS_APART int obs_keep_in(u32 number, u32 table, u64 self, u64 id, u32 claimed)
 {
 	struct ts_bank *bank = host_bank(host_cpu(), number);
@@ -497,8 +501,8 @@ TS_APART int obs_keep_in(u32 number, u32 table, u64 self, u64 id, u32 claimed)
 	return 0;
 }
 
-/* The object at this address, which has this id still, is about to end: what is left of it stays in this CPU's dynamic tables.
- * All that was pushed to it has been. */
+/* The object at this address is about to end and still has this id: this CPU's dynamic tables keep copies of it. The caller has
+ * pushed all of its amounts. */
 TS_APART int obs_keep(u32 number, u64 self, u64 id)
 {
 	struct obs x;
@@ -519,16 +523,16 @@ TS_INLINE struct ts_census *obs_census(u32 sample)
 	return (void *)((char *)census + host_item_at(sample, HOST_SAMPLES, sizeof(*census)));
 }
 
-/* The object may be pushed to from now on. Nobody else begins it just now. */
+/* From this call on, the object may be pushed to. No other CPU begins it at the same time. */
 TS_INLINE void obs_object_begin(struct ts_object *o, u32 sample, u64 id)
 {
 	o->self = (u64)(unsigned long)o;
-	ts_wmb(); /* whoever sees the id sees all of the object */
+	ts_wmb(); /* a CPU that sees the id sees all of the object */
 	ts_write(o->id, id);
 	ts_add(&obs_census(sample)->begun, 1);
 }
 
-/* It leaves all tables; what was pushed to it stays in the totals. False: it has ended before. */
+/* The object leaves all tables; its pushes stay in the totals. False: it had already ended. */
 TS_INLINE int obs_object_end(struct ts_object *o, u32 sample)
 {
 	u64 id = ts_read(o->id);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The hooks that tell the end of a process and of a control group, for families whose objects are keyed by these (K8 of keyed.h). */
+/* Hooks for the end of a process and of a control group, for families whose objects are keyed by these (K8 of keyed.h). */
 #ifndef TOPSTAT_OWNERS_BPF_H
 #define TOPSTAT_OWNERS_BPF_H
 
@@ -8,7 +8,7 @@
 #include "observe/process_id.h"
 
 /*
- * `ended(sample, id)` is called with the sample of processes or with that of groups. The leader of a process is freed when the
+ * Calls `ended(sample, id)` with the sample of processes or the sample of groups. The leader of a process is freed when the
  * process has ended and was waited for; or when another thread of the process executes a program and takes over the leader's pid.
  * Hook::of_owners() of topstat-kernel attaches both.
  */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a packet at a hook of a control group says of itself: how many there are, its headers, and whether IPsec has wrapped it. */
+/* The properties of a packet at a hook of a control group: its number of segments, its headers, and whether IPsec has wrapped it.
+ * */
 #ifndef TOPSTAT_PACKET_BPF_H
 #define TOPSTAT_PACKET_BPF_H
 
@@ -9,9 +10,9 @@ struct sock___route {
 	struct dst_entry *sk_dst_cache;
 } CORE;
 
-/* Instead of a size of headers: IPsec has wrapped the packet before it came here, so none can be read. */
+/* Instead of a size of headers: IPsec has wrapped the packet before it came here, so its headers can't be read. */
 #define PACKET_OPAQUE 0xffffffff
-/* Where IPsec passes through NAT its packets are UDP's, from this port (RFC 3948). */
+/* Where IPsec passes through NAT, its packets are UDP packets from this port (RFC 3948). */
 #define PACKET_NAT_T_PORT 4500
 
 #define PACKET_UDP_HEADER 8
@@ -24,7 +25,7 @@ static __always_inline u32 packet_segments(struct __sk_buff *skb)
 	return packets ? packets : 1;
 }
 
-/* Whether a UDP packet that a socket sends is IPsec's, with the socket's inside: its port isn't the socket's. */
+/* Whether a UDP packet that a socket sends is an IPsec packet with the socket's packet inside: its port is not the socket's. */
 static __always_inline int packet_is_nat_t(struct __sk_buff *skb, u32 is_sent, u16 from)
 {
 	struct bpf_sock *sk;
@@ -35,7 +36,7 @@ static __always_inline int packet_is_nat_t(struct __sk_buff *skb, u32 is_sent, u
 	return sk && sk->src_port != PACKET_NAT_T_PORT;
 }
 
-/* The size of a packet's headers, IP options and extension headers among them; PACKET_OPAQUE: they aren't those of the
+/* The size of a packet's headers, including IP options and extension headers; PACKET_OPAQUE: the packet has no header of the
  * protocol. */
 static __noinline u32 packet_any_headers(struct __sk_buff *skb, u32 protocol, u32 is_sent)
 {
@@ -43,7 +44,7 @@ static __noinline u32 packet_any_headers(struct __sk_buff *skb, u32 protocol, u3
 	u8 first = 0, doff = 0;
 	u16 from = 0;
 
-	/* The packet tells, not the socket: dual-stack UDP sockets see both. */
+	/* The packet decides the IP version, not the socket: dual-stack UDP sockets see both. */
 	bpf_skb_load_bytes(skb, 0, &first, 1);
 	if (first >> 4 == 4) {
 		header = (first & 15) * 4;
@@ -71,8 +72,8 @@ static __noinline u32 packet_any_headers(struct __sk_buff *skb, u32 protocol, u3
 	return header + (doff >> 4 << 2);
 }
 
-/* The same, sooner for the usual ones: no options, no extension headers. `is_v6`: it is of IPv6, mostly. A GSO or GRO packet has
- * its headers once. */
+/* As packet_any_headers(), faster for the usual packets: no options, no extension headers. `is_v6`: the packet is probably IPv6.
+ * A GSO or GRO packet has its headers once. */
 static __always_inline u32 packet_headers(struct __sk_buff *skb, u32 protocol, u32 is_v6, u32 is_sent)
 {
 	u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -89,20 +90,20 @@ static __always_inline u32 packet_headers(struct __sk_buff *skb, u32 protocol, u
 	return packet_any_headers(skb, protocol, is_sent);
 }
 
-/* What is to be counted of a packet that IPsec has wrapped. */
+/* The amounts to count for a packet that IPsec has wrapped. */
 enum packet_wrapped {
-	PACKET_AGAIN, /* nothing: it came here before, in the clear */
-	PACKET_ITSELF, /* the packet, but nobody knows of its payload more than that it is shorter */
-	PACKET_UNKNOWN, /* nobody knows */
+	PACKET_AGAIN, /* nothing: the packet came here before, in the clear */
+	PACKET_ITSELF, /* the packet; its payload is only known to be shorter */
+	PACKET_UNKNOWN, /* unknown */
 };
 
 /*
- * IPsec has wrapped a packet that the socket at this address (0: not known) sends. Three cases:
+ * IPsec has wrapped a packet that the socket at this address (0: not known) sends. There are three cases:
  *
  *   - The socket's own route leads through IPsec, by a policy. This is the packet, seen for the first time.
- *   - The route leads to another device than the packet leaves by. That device (xfrm, vti) has wrapped it, and before
- *     that the packet came here in the clear: there is nothing to count any more.
- *   - The socket has no route of its own (it is not connected), or IPsec came in later: nobody knows.
+ *   - The route leads to another device than the device that the packet leaves by. The device of the route (xfrm, vti) has
+ *     wrapped the packet, and before that the packet came here in the clear: there is nothing left to count.
+ *   - The socket has no route (it is not connected), or IPsec was set up later: it is unknown whether the packet was counted.
  */
 static __always_inline u32 packet_wrapped(struct __sk_buff *skb, u64 sock)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What is known at the beginning of an event and needed at its end, such as the process that has issued a
- * request to a disk: kept by the event's key, which is mostly an address of the kernel's and never 0.
+ * Data that is known at the beginning of an event and needed at its end, such as the process that has issued a request to a disk.
+ * It is kept by the event's key, which is mostly an address in the kernel and never 0.
  *
  *	pending_put(key, who, when, &old)    false: there is no place, and the end will find nothing
- *	pending_find(key, &p)                false: nothing was put, or it is taken already
- *	pending_take(key, &p)                the same, and from now on it is not there
+ *	pending_find(key, &p)                false: nothing was put, or it has already been taken
+ *	pending_take(key, &p)                as pending_find(), and removes the event
  *
- * A family defines PENDING_BUCKETS before, a power of two. Memory is fixed: there are PENDING_WAYS places to
- * each bucket, and a key has two buckets. Where both are full, an event that is older than PENDING_AGE_NS is replaced, and
- * told (`old`, whose key is otherwise 0): its end was not seen, and what is held for it has to be let go.
+ * Before this header, a family defines PENDING_BUCKETS, a power of two. Memory is fixed: each bucket has PENDING_WAYS places, and
+ * a key has two buckets. If both are full, an event that is older than PENDING_AGE_NS is replaced and returned in `old`, whose
+ * key is otherwise 0: its end was not seen, and the caller has to release the resources held for it.
  *
- * CPUs put in any order: `when` may be earlier than that of an event that is there already.
+ * CPUs put events in any order: `when` may be earlier than the `when` of an event that is already there.
  */
 #ifndef TOPSTAT_PENDING_H
 #define TOPSTAT_PENDING_H
@@ -19,7 +19,7 @@
 #include "observe/host.h"
 
 #define PENDING_WAYS 5
-/* No disk takes so long but for one that is gone: the kernel gives up after 30 s, mostly. */
+/* No working disk takes this long: the kernel mostly gives up after 30 s. */
 #define PENDING_AGE_NS 600000000000ULL
 #define PENDING_BUSY 1
 
@@ -37,7 +37,7 @@ struct pending_bucket {
 _Static_assert(!(PENDING_BUCKETS & (PENDING_BUCKETS - 1)), "hashes are cut by a mask");
 HOST_ARRAY(pending, PENDING_BUCKETS, struct pending_bucket);
 
-/* Fibonacci's, as in ts_bucket(); the second bucket is by other bits of it. */
+/* Fibonacci's hash, as in ts_bucket(); the second bucket uses other bits of it. */
 TS_INLINE struct pending_bucket *pending_bucket(u64 key, u32 second)
 {
 	u64 hash = key * 0x9E3779B97F4A7C15ULL;
@@ -45,13 +45,13 @@ TS_INLINE struct pending_bucket *pending_bucket(u64 key, u32 second)
 	return host_item(pending, (u32)(hash >> (second ? 20 : 40)) & (PENDING_BUCKETS - 1));
 }
 
-/* Whether an event is older than one that begins at this moment, by so much that it has ended unseen. */
+/* Whether an event is so much older than one that begins at this moment that its end must have been missed. */
 TS_INLINE int pending_is_old(u64 when, u64 now)
 {
 	return (long long)(now - when) >= (long long)PENDING_AGE_NS;
 }
 
-/* In a free place, or else in the place of an old event. */
+/* Put the event in a free place, or with `aged` in the place of an old event. */
 TS_INLINE int pending_put_in(struct pending_bucket *b, const struct pending *put, u32 aged, struct pending *old)
 {
 	u32 way;
@@ -71,14 +71,14 @@ TS_INLINE int pending_put_in(struct pending_bucket *b, const struct pending *put
 		old->when = p->when;
 		ts_write(p->who, put->who);
 		ts_write(p->when, put->when);
-		ts_wmb(); /* pairs with pending_find_in(): a reader that sees the key sees the rest */
+		ts_wmb(); /* pairs with pending_find_in(): a reader that sees the key sees the other fields */
 		ts_write(p->key, put->key);
 		return 1;
 	}
 	return 0;
 }
 
-/* `take`: it is there no more. */
+/* `take`: remove the event. */
 TS_INLINE int pending_find_in(struct pending_bucket *b, u64 key, u32 take, struct pending *found)
 {
 	u32 way;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Events begin and end in any order; some never end. What is put is found once, and nothing that was not put. */
+/* Events begin and end in any order; some never end. Every event that was put is found once, and no other event is found. */
 #include <setjmp.h>
 #include <stdio.h>
 #define PENDING_BUCKETS 8

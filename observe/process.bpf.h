@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* How readers tell which process, or thread, an object is. */
+/* How readers find the process, or the thread, of an object. */
 #ifndef TOPSTAT_PROCESS_BPF_H
 #define TOPSTAT_PROCESS_BPF_H
 
@@ -7,7 +7,7 @@
 #include "observe/process.h"
 #include "observe/process_id.h"
 
-/* From the address of any of its threads, or by thread of that one, which may have ended meanwhile. */
+/* Describe a process by the address of any of its threads, or a thread by its own address. The task may have ended. */
 static __always_inline void process_describe(struct process_who *who, struct task_struct *task, u32 by_thread,
 					     u32 v1_controller)
 {
@@ -30,7 +30,7 @@ static __always_inline void process_describe(struct process_who *who, struct tas
 	}
 }
 
-/* `at`: where the object keeps the address of its task. */
+/* `at`: the address at which the object keeps the address of its task. */
 #define process_describe_object(who, at)                                                              \
 	do {                                                                                          \
 		u64 task_ = 0;                                                                        \

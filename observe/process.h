@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Who a process is: shared by the families whose objects are processes, or have one. */
+/* The identity of a process: shared by the families whose objects are processes, or have a process. */
 #ifndef TOPSTAT_PROCESS_H
 #define TOPSTAT_PROCESS_H
 
@@ -8,18 +8,18 @@
 #define PROCESS_COMM 16
 
 /*
- * Which control group a process counts to. A process is in one group of v2, and in one of each v1 hierarchy. It counts to
- * its group of v2; where that is the root, to its group in the one v1 hierarchy that is asked, if there is one. So a host
- * has rows whichever kind of hierarchy tells its processes apart, also one where some are told apart by v2 and others by v1.
+ * The control group that a process counts to. A process is in one group of v2, and in one group of each v1 hierarchy. It counts
+ * to its group of v2. If that is the root, it counts to its group in the chosen v1 hierarchy, if there is one. So a host has rows
+ * whichever kind of hierarchy tells its processes apart, also where v2 tells some of them apart and v1 others.
  *
- * Ids are those of one hierarchy: another one may use them, too. So a group is known by one number: its id, and
- * PROCESS_GROUP_V1 where the group is of v1. Objects are keyed by this number, and readers find the path by this number.
+ * An id is unique in one hierarchy: another hierarchy may use it, too. So a group is known by one number: its id, and
+ * PROCESS_GROUP_V1 where the group is in v1. Objects are keyed by this number, and readers find the path by it.
  */
 #define PROCESS_GROUP_V1 (1ULL << 63)
 /* The kernel's id of the root of each hierarchy. */
 #define PROCESS_GROUP_ROOT 1
 
-/* The v1 hierarchy that is asked. */
+/* The chosen v1 hierarchy. */
 enum process_v1 {
 	PROCESS_V1_NONE,
 	PROCESS_V1_MEMORY,
@@ -30,8 +30,8 @@ enum process_v1 {
 struct process_who {
 	u64 cgroup; /* the number of the control group that it counts to */
 	u32 pid; /* of the process; 0: not known (yet), or the kernel itself */
-	u32 tid; /* of the thread, where the objects are threads; else 0 */
-	char comm[PROCESS_COMM]; /* of the process, or where the objects are threads of the thread */
+	u32 tid; /* of the thread, where the objects are threads; otherwise 0 */
+	char comm[PROCESS_COMM]; /* of the process; of the thread, where the objects are threads */
 };
 
 /* Whether a process that is in this group of v2 counts to its group of v1. */

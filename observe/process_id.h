@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What tells a process, or a thread, from all others. */
+/* The id that distinguishes a process, or a thread, from all others. */
 #ifndef TOPSTAT_PROCESS_ID_H
 #define TOPSTAT_PROCESS_ID_H
 

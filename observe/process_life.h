@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The life of objects that are processes, or threads (`constants.by_thread`). They live in the storage
- * `objects` of the process's first thread, its leader.
+ * The life of objects that are processes, or threads (`constants.by_thread`). They are in the storage `objects` of the process's
+ * first thread, its leader.
  */
 #ifndef TOPSTAT_PROCESS_LIFE_H
 #define TOPSTAT_PROCESS_LIFE_H
@@ -9,14 +9,13 @@
 #include "observe/obs.h"
 #include "observe/process_id.h"
 
-/* Whether the task has an object of its own from its first moment. */
+/* Whether the task has its own object from its first moment. */
 TS_INLINE int process_is_object(struct task_struct *task)
 {
 	return constants.by_thread || task->pid == task->tgid;
 }
 
-/* Whose storage holds the object of a task. NULL: a thread that is reaped may have outlived its
- * leader. */
+/* The task whose storage holds the object of a task. NULL: the task is a reaped thread, which may have outlived its leader. */
 TS_INLINE struct task_struct *process_of(struct task_struct *task)
 {
 	struct task_struct *leader = task;
@@ -29,7 +28,7 @@ TS_INLINE struct task_struct *process_of(struct task_struct *task)
 	return leader;
 }
 
-/* When a task ends: whose object ends with it. NULL: other threads go on. */
+/* The task whose object ends when this task ends. NULL: other threads continue. */
 TS_INLINE struct task_struct *process_ended(struct task_struct *task)
 {
 	if (constants.by_thread)
@@ -37,7 +36,7 @@ TS_INLINE struct task_struct *process_ended(struct task_struct *task)
 	return task->signal->live.counter ? NULL : task->group_leader;
 }
 
-/* `address`: of the object's, where it keeps the task's. */
+/* `address`: the field of the object that keeps the task's address. */
 TS_INLINE void process_begin(struct ts_object *o, u64 *address, struct task_struct *task, u32 sample)
 {
 	*address = (u64)(unsigned long)task;
@@ -45,12 +44,11 @@ TS_INLINE void process_begin(struct ts_object *o, u64 *address, struct task_stru
 }
 
 /*
- * The task is freed, and so its object, if it has one, is no object any more. Told twice this does nothing
- * the second time.
+ * The task is freed, so its object, if it has one, ends. A second call for one task does nothing.
  *
- * That is the end of an object whose process ended unseen: the kernel does not run a program that is running
- * on the CPU already, and where programs at tracepoints can be preempted (Linux 7.3 does) that may be for
- * long. And that of a leader whose process goes on, for another of its threads has executed a program.
+ * This ends an object in two more cases. The end of its process was missed: the kernel does not run a program that is already
+ * running on the CPU, and where programs at tracepoints can be preempted (Linux 7.3 does), that may last long. Or its task is the
+ * leader of a process that continues, because another of its threads has executed a program.
  */
 TS_INLINE void process_freed(struct task_struct *task, u32 sample)
 {
@@ -60,8 +58,7 @@ TS_INLINE void process_freed(struct task_struct *task, u32 sample)
 		obs_object_end(&o->object, sample);
 }
 
-/* A process ends with the last of its threads: its object leaves all tables, its pushes stay in the
- * totals. */
+/* A process ends with the last of its threads: its object leaves all tables, its pushes stay in the totals. */
 TS_INLINE void process_end(struct task_struct *task, u32 sample)
 {
 	struct task_struct *leader = process_ended(task);

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the readers of a family of ranked tables run, on top of obs.h. A family defines
- * before it `ranked_section`, a ts_section called `head` and its rows; `ranked_row`, which begin
- * with a ts_row called `row`; and
+ * The programs of readers of a family of ranked tables, on top of obs.h. Before this header, a family defines `ranked_section`, a
+ * ts_section called `head` and its rows; `ranked_row`, which begins with a ts_row called `row`; and
  *
  *	void ranked_describe(struct ranked_section *s, struct ranked_row *row, u32 bank, u64 obj)
- *		writes what describes the object to the row; the section may have scratch memory
+ *		writes the description of the object to the row; the section may have scratch memory
  *	void ranked_describe_kept(struct ranked_row *row, struct … *kept)
- *		the same of one that has ended, where such are kept (TS_KEEPS); NULL: nothing is
+ *		writes the description of an ended object, where these are kept (TS_KEEPS); `kept` is NULL if there is no copy
  *	int ranked_settle(u32 cpu)
- *		pushes what was used and not pushed yet; called on a section's own CPU, before it is
- *		taken. 0: this has interrupted somebody who does the same, call again. Where nothing is
- *		ever outstanding: #define ranked_settle(cpu) 1
+ *		pushes the amounts that were used and not pushed yet; called on a section's own CPU, before the section is taken.
+ *		0: this has interrupted another settling, call again. If no amounts are ever outstanding: #define
+ *		ranked_settle(cpu) 1
  */
 #ifndef TOPSTAT_RANKED_SNAPSHOT_BPF_H
 #define TOPSTAT_RANKED_SNAPSHOT_BPF_H
 
-/* What the latest call of ranked_snapshot found on its CPU. */
+/* The result of the latest call of ranked_snapshot on its CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -25,7 +24,7 @@ struct {
 	__uint(value_size, 4096);
 } section SEC(".maps");
 
-/* One slot. A global function, which the verifier looks at once and not once a slot. */
+/* One slot. A global function, so that the verifier checks it once and not once a slot. */
 __noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot, u32 read_only)
 {
 	struct ranked_section *s;
@@ -59,9 +58,8 @@ __noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot
 }
 
 /*
- * Take one table's section on the CPU that is named, at the instant that is named. Arguments:
- * struct ts_section_args. Returns 0; EAGAIN: what this call has interrupted holds the bank, call
- * again; ENOENT: no such table.
+ * Take one table's section on the given CPU, at the given instant. Arguments: struct ts_section_args. Returns 0; EAGAIN: the
+ * context that this call has interrupted holds the bank, call again; ENOENT: there is no such table.
  */
 SEC("raw_tp")
 int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
@@ -99,10 +97,10 @@ int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 struct ts_refill refill SEC(".data.refill");
 
 /*
- * For the iterator over all objects of a sample: order one of them again, in one table, on whatever
- * CPU this runs; by its value of now, for whoever pushes to it meanwhile orders it, too. For when a
- * snapshot can't be proven (T5): many of the top have gone or faded since smaller ones were turned
- * away. Unlike all else it costs by the object, and it is not needed while pushes go on.
+ * For the iterator over all objects of a sample: order one object again, in one table, on the CPU that this runs on. It is
+ * ordered by its present value, because a CPU that pushes to it at the same time orders it, too. Used when a snapshot can't be
+ * proven (T5): many of the top have gone or faded since smaller objects were turned away. It is the only operation whose cost
+ * grows with the number of objects, and it is not needed while pushes go on.
  */
 static __always_inline void ranked_order_again(u64 self, u64 id)
 {
@@ -129,7 +127,7 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 	tick = &bank->tick[table];
 	t = obs_table(bank, table);
 	view = obs_view(bank_number, table);
-	/* Iterators lend objects for reading at fixed places only: take a copy. */
+	/* Iterators give read access to objects at fixed places only: take a copy. */
 	if (ts_view_type(view) == TS_STATIC) {
 		ts_count_peek(&t->scratch, self + ts_view_window(view));
 		value.value = t->scratch.sum[0] + t->scratch.sum[1];
@@ -142,7 +140,7 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 	ts_bank_leave(bank, 1);
 }
 
-/* The iterator that does so, in a family whose objects are keyed by value. */
+/* The refill iterator of a family whose objects are keyed by value. */
 #define KEYED_REFILL(program)                                                    \
 	SEC("iter/bpf_map_elem") int program(struct bpf_iter__bpf_map_elem *ctx) \
 	{                                                                        \

@@ -13,7 +13,7 @@ struct records_counts {
 	u32 pad;
 };
 
-/* Which of them a table ranks. */
+/* The counter that a table ranks. */
 enum records_of {
 	RECORDS_PACKETS,
 	RECORDS_BYTES,
@@ -22,15 +22,15 @@ enum records_of {
 };
 
 struct record {
-	u64 bytes[TS_PARTS]; /* << 8; with the fractions of the slide's first event, and of its last */
+	u64 bytes[TS_PARTS]; /* << 8; the low bytes are the fractions of the slide's first event, and of its last */
 	u32 packets[TS_PARTS];
 	u32 resent;
-	u32 cpu; /* that has made it */
+	u32 cpu; /* that has made the record */
 };
 
 struct record_ring {
-	u64 slide; /* of the newest record, with the tag of the ring above TS_EPOCH_SHIFT; 0: none yet */
-	u64 done; /* as a window's: which of the last TS_MARKS slides have a record */
+	u64 slide; /* of the newest record, with the tag of the ring above TS_EPOCH_SHIFT; 0: there is no record yet */
+	u64 done; /* as in ts_window: which of the last TS_MARKS slides have a record */
 	struct record record[TS_MARKS]; /* of slide x at [x % TS_MARKS] */
 };
 

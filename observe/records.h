@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Windows of what the kernel counts itself, such as a TCP connection. Nothing is pushed: a hook copies the kernel's counters into
- * the object's ring at the first event of a slide, and that is a record. Readers take the counters of now, and the differences of
- * records are what came in the slides.
+ * Windows of counters that the kernel has itself, for instance a TCP connection's. Nothing is pushed: at the first event of a
+ * slide a hook copies the kernel's counters into the object's ring, which is a record. Readers take the present counters; the
+ * differences between records are the amounts of the slides.
  *
  *      slide    s-10   s-9          s-7     s
  *             |      |      |      |      |      |
@@ -10,19 +10,19 @@
  *             '------'-------------'------'------'
  *              amounts of the slides that have a record
  *
- * A record and the counters become a struct ts_window (window.h), so that a table that is pushed to and one of records have the
- * same values by the same law (W1 to W3), and the engine knows no other.
+ * A record and the counters become a struct ts_window (window.h), so a table of records has the same values, by the same law (W1
+ * to W3), as a table that is pushed to, and the engine has one kind of window.
  *
- *   R1  A record holds the counters as of just before the first event of its slide; or as of an earlier moment since which only
- *       events of this slide have come.
+ *   R1  A record holds the counters as of just before the first event of its slide; or as of an earlier moment, if only events of
+ *       this slide have come since.
  *   R2  One CPU at a time adds records: the caller holds the object's lock. It writes `done` last, and TS_WRITING before it
- *       writes anything else (as W7 and W9 of window.h). No locked operation is needed.
- *   R3  A reader has the ring first, and then the counters. So no record is ahead of the counters but by what a reader without
- *       the object's lock sees half done, which is taken for 0 (records_more()).
- *   R4  Rings of tables with one length of a slide are one ring. A ring has the tag of its length, and is empty for a table of
+ *       writes any other field (as W7 and W9 of window.h). No locked operation is needed.
+ *   R3  A reader reads the ring first, and then the counters. So no record is ahead of the counters, except by a half-done update
+ *       that a reader without the object's lock may see, and that counts as 0 (records_more()).
+ *   R4  Tables whose slides have the same length share one ring. A ring has the tag of its length, and is empty for a table of
  *       another length.
- *   R5  A table counts from the moment `since` on, when it was switched on or its period was changed. A record that is older
- *       is passed over. So of the slide that this moment is in, only a record that was made after it counts.
+ *   R5  A table counts from the moment `since` on, when it was switched on or its period was changed. A record that is older is
+ *       skipped. So in the slide of that moment, only a record that was made after it counts.
  */
 #ifndef TOPSTAT_RECORDS_H
 #define TOPSTAT_RECORDS_H
@@ -30,13 +30,13 @@
 #include "observe/host.h"
 #include "observe/record_ring.h"
 
-/* Sums in windows begin so far above 0 that no record is below it. */
+/* Sums in windows begin this far above 0, so that no record is below 0. */
 #define RECORDS_BASE (1ULL << 55)
-/* A counter that has gone back by less than this is one that was seen half done (R3). */
+/* A counter that has gone back by less than this was read during a half-done update (R3). */
 #define RECORDS_BACK (1U << 20)
 
-/* Of a table's slides: their length and their clock. Two lengths may have one tag; then a ring has records of slides that are not
- * the table's until the next one is made. */
+/* The tag of a table's slides: of their length and their clock. Two lengths may have one tag; then a ring has records of slides
+ * of another length until the next record is made. */
 TS_INLINE u64 records_tag(const struct ts_config *c)
 {
 	u64 length = ts_read(c->slide) << 1 | (ts_read(c->precise) & 1);
@@ -44,13 +44,13 @@ TS_INLINE u64 records_tag(const struct ts_config *c)
 	return ((length ^ length >> 15 ^ length >> 30) & 0x7fff) + 1;
 }
 
-/* Whether two tables have one ring (R4). */
+/* Whether two tables share one ring (R4). */
 TS_INLINE int records_are_alike(const struct ts_config *a, const struct ts_config *b)
 {
 	return ts_read(a->slide) == ts_read(b->slide) && ts_read(a->precise) == ts_read(b->precise);
 }
 
-/* The number of a table's ring among the rings of its sample: that number is the first table's with this length of a slide. */
+/* The number of a table's ring among the rings of its sample: the number of the first table with this length of a slide. */
 TS_INLINE u32 records_ring(const struct ts_config *c, u32 table)
 {
 	if (table == RECORDS_PACKETS || records_are_alike(&c[RECORDS_PACKETS], &c[table]))
@@ -66,8 +66,8 @@ TS_INLINE struct record *records_at(const struct record_ring *g, u32 i)
 }
 
 /*
- * Add a record of the slide that is now, unless there is one. `now`: in ticks of the clock. `active`: the time of the event
- * before this one, in ticks; `now`: unknown.
+ * Add a record of the present slide, unless there is one. `now`: in ticks of the clock. `active`: the time of the event before
+ * this one, in ticks; equal to `now`: unknown.
  */
 TS_INLINE int records_add(struct record_ring *g, const struct ts_config *c, const struct records_counts *counts, u64 now,
 			  u64 active, u32 cpu)
@@ -135,7 +135,7 @@ TS_INLINE u64 records_since(const struct record *r, const struct records_counts 
 	return part ? records_more(r->resent, now->resent, of) : 0;
 }
 
-/* Make a window's mark from the record at the same place. A function by itself, for the verifier. */
+/* Make a window's mark from the record with this index. A separate function, for the verifier. */
 TS_APART int records_mark(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of, u32 i)
 {
 	struct ts_mark *m;
@@ -150,7 +150,7 @@ TS_APART int records_mark(struct ts_window *w, const struct record_ring *g, cons
 	return 0;
 }
 
-/* Of a ring's marks, those that count: of records made from `since` on, to the grain of a fraction (R5). */
+/* The bits of a ring's marks that count: of records made from `since` on, to the grain of a fraction (R5). */
 TS_INLINE u32 records_counted(const struct record_ring *g, u64 number, u32 marks, const struct ts_config *c, u64 length,
 			      u64 since)
 {
@@ -167,8 +167,8 @@ TS_INLINE u32 records_counted(const struct record_ring *g, u64 number, u32 marks
 }
 
 /*
- * The window of a table, from the ring and the counters of now. `since`: R5, in ticks of the table's clock. `active`: when the last
- * event was, in ticks; 0: it is not known. Returns an enum ts_copy: TS_COPY_BUSY where a record is being made just now.
+ * Make the window of a table, from the ring and the present counters. `since`: R5, in ticks of the table's clock. `active`: the
+ * time of the last event, in ticks; 0: unknown. Returns an enum ts_copy: TS_COPY_BUSY while a CPU makes a record.
  */
 TS_INLINE int records_window(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of,
 			     const struct ts_config *c, u64 since, u64 active)
@@ -201,8 +201,8 @@ TS_INLINE int records_window(struct ts_window *w, const struct record_ring *g, c
 }
 
 /*
- * The most that any window of the ring can be worth: what has come since its oldest record. `done`: the ring's, `oldest`: the record
- * that it says to be the oldest, by records_oldest().
+ * The index of the ring's oldest record. `done`: of the ring. The amount since that record is an upper bound of the value of any
+ * window of the ring.
  */
 TS_INLINE u32 records_oldest(u64 slide, u64 done)
 {
@@ -212,9 +212,9 @@ TS_INLINE u32 records_oldest(u64 slide, u64 done)
 }
 
 /*
- * Distribute an amount, `untaken`, over the slides of a window, from the newest on: a total lacks it, and it is the newest part of the
- * window's sum. Returns the share of the slide with this age (0: the window's newest one), in one part. `given`: the sum of
- * the shares of newer slides, which grows by the share.
+ * Distribute an amount, `untaken`, over the slides of a window, from the newest on: a total lacks the amount, which is the newest
+ * part of the window's sum. Returns the share of the slide with this age (0: the window's newest slide), in one part. `given`:
+ * the sum of the shares of newer slides, which grows by the share.
  */
 TS_APART u64 records_share(struct ts_window *w, u32 age, u32 part, u64 untaken, u64 *given)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Events come at random moments, and each one may make a record. Windows, and the shares of slides, are compared with a model that
- * keeps every event.
+ * Events come at random moments, and each one may make a record. The test compares windows, and the shares of slides, with a
+ * model that keeps every event.
  */
 #include <stdio.h>
 #include "observe/records.h"
@@ -79,7 +79,7 @@ static int compare(const struct record_ring *g, const struct ts_config *c, const
 	for (of = 0; of < RECORDS_TABLES; of++) {
 		u64 want = 0, fading = 0, from = 0;
 
-		/* From the first slide on whose record is of this moment or later (R5). */
+		/* From the first slide on whose record was made at this moment or later (R5). */
 		for (age = TS_MARKS; age-- > 0;) {
 			u64 number = slide - age;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The producers' side of a stream (stream.h has its maps and what always holds). A source writes
+ * The producers' side of a stream (stream.h has its maps and invariants). A source writes
  *
  *	struct stream s;
  *	struct birth *b;
@@ -10,9 +10,8 @@
  *		stream_submit(&s, &b->head, KIND_BIRTH);
  *	}
  *
- * and with a payload from user space, of which at most `snaplen` bytes are wanted, stream_take() instead of
- * stream_reserve(). Between both and stream_submit() there is no way out: whatever was reserved is submitted, for
- * the consumer waits at a record that is not.
+ * For a payload from user space, cut to `snaplen` bytes, it calls stream_take() instead of stream_reserve().
+ * After either of them the program must reach stream_submit(): the consumer waits at a record that is reserved and not submitted.
  */
 #ifndef TOPSTAT_STREAM_BPF_H
 #define TOPSTAT_STREAM_BPF_H
@@ -20,7 +19,7 @@
 #include "observe/kernel.h"
 #include "observe/stream.h"
 
-/* Whoever loads it sets the size of the ring, and the number of CPUs. */
+/* The loader sets the size of the ring, and the number of CPUs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 << 20);
@@ -49,14 +48,14 @@ struct stream {
 	u64 unread; /* bytes in the ring when it began */
 	u64 time;
 	u64 seq;
-	u64 submit; /* how to submit it: whether to wake the consumer */
+	u64 submit; /* flags of the submit: whether it wakes the consumer */
 	u32 flags;
 	u32 payload;
 	u32 lacking;
 	u32 whole;
 };
 
-/* 0: there is no such CPU, which does not happen: the loader has counted them. */
+/* 0: there is no CPU with this number. This does not happen, because the loader has counted the CPUs. */
 static __always_inline int stream_begin(struct stream *s)
 {
 	u32 cpu = bpf_get_smp_processor_id(), zero = 0;
@@ -71,13 +70,13 @@ static __always_inline int stream_begin(struct stream *s)
 	return s->control && s->count;
 }
 
-/* E1, E2. Also the full barrier of E4, between the space that was made in the ring and the word that is read. */
+/* E1, E2. Also the full barrier of E4, between reserving the space in the ring and reading the word. */
 static __always_inline u64 stream_number(u64 *produced)
 {
 	return __sync_fetch_and_add(produced, 1);
 }
 
-/* E4: whether this event, which makes `unread` bytes, wakes the consumer. */
+/* E4: whether this event, after which `unread` bytes are unread, wakes the consumer. */
 static __always_inline u64 stream_wake(struct stream *s, u64 unread)
 {
 	u64 at = ts_read(s->control->wake_at);
@@ -91,7 +90,7 @@ static __always_inline u64 stream_wake(struct stream *s, u64 unread)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* A record of so many bytes, a constant. NULL: there is no space, and the event is counted as dropped. */
+/* Reserve a record of `size` bytes, a constant. NULL: there is no space, and the event is counted as dropped. */
 static __always_inline void *stream_reserve(struct stream *s, u64 size)
 {
 	void *record = bpf_ringbuf_reserve(&stream_ring, size, 0);
@@ -119,14 +118,15 @@ static __always_inline void stream_submit(struct stream *s, struct stream_record
 	bpf_ringbuf_submit(record, s->submit);
 }
 
-/* A record of `fixed` bytes and a payload of at most `room`, both constants, read from user space. */
+/* Reserve a record of `fixed` bytes and a payload of at most `room` bytes, both constants, and read the payload from user space.
+ * */
 static __always_inline void *stream_read_user(struct stream *s, u64 fixed, u64 room, u64 bytes, const void *from)
 {
 	void *record = stream_reserve(s, fixed + room);
 
 	if (!record)
 		return NULL;
-	/* The verifier has to see the bound where the bytes are read. */
+	/* The verifier needs to see the bound where the bytes are read. */
 	barrier_var(bytes);
 	if (bytes > room)
 		bytes = room;
@@ -139,9 +139,9 @@ static __always_inline void *stream_read_user(struct stream *s, u64 fixed, u64 r
 }
 
 /*
- * The same as stream_reserve(), with a payload: of `whole` bytes at `from`, in user space, the first `snaplen` (a
- * constant of the program's .rodata, at most STREAM_MOST_BYTES); STREAM_HEAD_BYTES when the ring is nearly full (E3).
- * The kernel reserves only sizes that are known when a program is loaded: a payload takes the smallest that fits.
+ * As stream_reserve(), with a payload: of the `whole` bytes at `from`, in user space, the first `snaplen` (a constant of the
+ * program's .rodata, at most STREAM_MOST_BYTES), or the first STREAM_HEAD_BYTES while the ring is nearly full (E3). The kernel
+ * reserves only sizes that are known when a program is loaded: a payload takes the smallest of these sizes that fits.
  */
 static __always_inline void *stream_take(struct stream *s, u64 fixed, u32 snaplen, u64 whole, const void *from)
 {

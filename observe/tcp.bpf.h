@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What TCP has counted of a connection itself, with the connection's lock or without. */
+/* TCP's own counters of a connection, read with the connection's lock or without. */
 #ifndef TOPSTAT_TCP_BPF_H
 #define TOPSTAT_TCP_BPF_H
 
 #include "observe/host.h"
 
-/* When it has received data last, in jiffies. */
+/* When the connection last received data, in jiffies. */
 static __always_inline u32 tcp_data_time(struct tcp_sock *tp)
 {
 	return ((struct inet_connection_sock *)tp)->icsk_ack.lrcvtime;
 }
 
-/* When it was last active, in jiffies; at tcp_probe: before the segment that has just come. */
+/* When the connection was last active, in jiffies; at tcp_probe: before the segment that has just come. */
 static __always_inline u32 tcp_last_active(struct tcp_sock *tp)
 {
 	u32 last = tp->rcv_tstamp, data = tcp_data_time(tp), sent = tp->lsndtime;
@@ -21,7 +21,7 @@ static __always_inline u32 tcp_last_active(struct tcp_sock *tp)
 	return (s32)(sent - last) > 0 ? sent : last;
 }
 
-/* Whether somebody may be changing what the socket has. */
+/* Whether another CPU may be changing the socket. */
 static __always_inline int tcp_is_locked(struct sock *sk)
 {
 	if (!bpf_core_field_exists(sk->sk_lock.slock.rlock.raw_lock.val))
@@ -30,9 +30,9 @@ static __always_inline int tcp_is_locked(struct sock *sk)
 }
 
 /*
- * TCP counts a FIN as a byte, and says a moment later, under the same lock, that there was one. So who reads without the
- * lock reads the count first, then whether the lock is held, and then what was said: if the lock is held and nothing was
- * said, the last byte may be a FIN, and is left to the next look.
+ * TCP counts a FIN as a byte, and sets SOCK_DONE a moment later, under the same lock. So a reader without the lock reads the
+ * count first, then whether the lock is held, and then the flag. If the lock is held and the flag is not set, the last byte may
+ * be a FIN: it is left to the next read.
  */
 static __always_inline u64 tcp_received(struct sock *sk, struct tcp_sock *tp, u32 has_lock)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What tests of logic have in common: chance, time, settings, and what a reader finds. After logic.h. */
+/* Parts that tests of logic share: random numbers, time, settings, and the results of a reader. Included after logic.h. */
 #ifndef TOPSTAT_USER_TEST_H
 #define TOPSTAT_USER_TEST_H
 
@@ -20,7 +20,7 @@ static size_t test_why_bytes;
 		}                                                                                \
 	} while (0)
 
-/* Below n; by Knuth's generator (MMIX). */
+/* A random number below n, by Knuth's generator (MMIX). */
 TS_INLINE u32 test_random(u32 n)
 {
 	test_random_state = test_random_state * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -74,7 +74,7 @@ TS_INLINE void test_begin(u64 seed, char *why, size_t bytes)
 			ts_table_init(obs_table((void *)host_user_banks[i], k), HOST_USER_ENTRIES, i << 8 | k);
 }
 
-/* All that was pushed to a table, on all CPUs. */
+/* The sum of all pushes to a table, on all CPUs. */
 TS_INLINE u64 test_total(u32 number, u32 table)
 {
 	u64 sum = 0;
@@ -88,7 +88,7 @@ TS_INLINE u64 test_total(u32 number, u32 table)
 	return sum;
 }
 
-/* All that was refused. */
+/* The sum of all refused amounts, on all CPUs. */
 TS_INLINE u64 test_refused(u32 number, u32 table)
 {
 	u64 sum = 0;
@@ -99,7 +99,7 @@ TS_INLINE u64 test_refused(u32 number, u32 table)
 	return sum;
 }
 
-/* The value of a window now; `most`: its oldest slide counts whole. */
+/* The present value of a window. `most`: its oldest slide counts whole. */
 TS_INLINE u64 test_evaluate(u32 number, u32 table, const struct ts_window *w, int most)
 {
 	const struct ts_config *c = &settings.config[number][table];
@@ -124,7 +124,7 @@ TS_INLINE u64 test_most(u32 number, u32 table, const struct ts_window *w)
 	return test_evaluate(number, table, w, 1);
 }
 
-/* Whether a snapshot taken now has a row of this id, and what its value is. */
+/* Whether a snapshot taken now has a row with this id, and the row's value. */
 TS_INLINE int test_row(u32 number, u32 table, u64 id, u64 *value)
 {
 	const struct ts_config *c = &settings.config[number][table];
@@ -150,7 +150,7 @@ TS_INLINE int test_row(u32 number, u32 table, u64 id, u64 *value)
 	return found;
 }
 
-/* What no object can be larger than that was turned away (T5). */
+/* The bound of the objects that were turned away (T5). */
 TS_INLINE u64 test_missed(u32 number, u32 table)
 {
 	const struct ts_config *c = &settings.config[number][table];
@@ -166,7 +166,7 @@ TS_INLINE u64 test_missed(u32 number, u32 table)
 	return missed;
 }
 
-/* The same of what has ended (T8). */
+/* The bound of the ended objects that were turned away (T8). */
 TS_INLINE u64 test_missed_ended(u32 number, u32 table)
 {
 	struct ts_section s = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Generates the Rust side of observe/stream.h; and where tests and benches ask for it, compiles the source of events
-//! that they have.
+//! Generates the Rust side of observe/stream.h. With the feature `writes`, it also compiles the source of events that tests and
+//! benches use.
 
 #[cfg(feature = "writes")]
 #[path = "../topstat-kernel/clang.rs"]

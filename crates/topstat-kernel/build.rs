@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the eBPF programs and generates the Rust side of the headers they share with this
-//! crate. Every folder `families/<family>` that holds a `*.bpf.c` is a family of samples; it has a
-//! header `<family>.h` and a `mod.rs` with a function `family()`. Nothing has to be entered anywhere.
+//! Compiles the eBPF programs, and generates the Rust side of the headers that they share with this crate. Every folder
+//! `families/<family>` that holds a `*.bpf.c` is a family of samples. It has a header `<family>.h` and a `mod.rs` with a function
+//! `family()`. No list has to name it.
 
 mod clang;
 
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
         if programs.is_empty() {
             continue;
         }
-        // Not the folder: a change of its live tests would compile every crate again. A test finds a new family.
+        // The files, not the folder: a change of its live tests would compile every crate again. A test finds a new family.
         for file in files(&family, "")?.iter().filter(|file| file.is_file()) {
             println!("cargo:rerun-if-changed={}", file.display());
         }
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
         for program in programs {
             for (ending, flags) in [(".bpf.o", &flags), (".plain.bpf.o", &plain)] {
                 let object = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ending);
-                // The plain flavour is for who names it: see `Builds::or_plain`.
+                // The plain build is for families that name it: see `Builds::or_plain`.
                 if ending == ".plain.bpf.o" && !sources.contains(&format!("{name}/{object}\"")) {
                     continue;
                 }
@@ -81,13 +81,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// All that is in a family's Rust files.
+/// The text of a family's Rust files.
 fn rust_sources(family: &Path) -> Result<String> {
     let read = |file: &PathBuf| fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
     files(family, ".rs")?.iter().map(read).collect()
 }
 
-/// Where headers are found: `topstat/window.h`, `observe/process.h`.
+/// The folders of headers: `topstat/window.h`, `observe/process.h`.
 struct Includes {
     engine: PathBuf,
     root: PathBuf,
@@ -107,7 +107,7 @@ impl Includes {
     }
 }
 
-/// Types from elsewhere are plain, so those that hold them are.
+/// Types from elsewhere are plain, so types that contain them are plain, too.
 #[derive(Debug)]
 struct PlainTypes;
 
@@ -118,12 +118,12 @@ impl ParseCallbacks for PlainTypes {
     }
 }
 
-/// What headers of families include of others, by what its names begin with, and where its Rust side is: there is one
-/// Rust type for each.
+/// The types of other headers that families' headers include: the prefix of their names, and their Rust module. There is one Rust
+/// type for each.
 const SHARED_TYPES: [(&str, &str); 3] =
     [("ts", "topstat_engine::abi"), ("process", "crate::process::abi"), ("stream", "topstat_consumer::abi")];
 
-/// The structures and constants of a header, but for those that are `elsewhere`.
+/// Generates the structures and constants of a header, except those that are `elsewhere`.
 fn bindings(header: &Path, includes: &Includes, elsewhere: &[(&str, &str)], out: &Path) -> Result<()> {
     let mut builder = bindgen::Builder::default();
     for (prefix, module) in elsewhere {
@@ -150,8 +150,8 @@ fn bindings(header: &Path, includes: &Includes, elsewhere: &[(&str, &str)], out:
     Ok(())
 }
 
-/// Says of each structure that it is plain old data: integers and arrays of them, with explicit padding. One whose length
-/// is not known has no values.
+/// Declares each structure as plain old data: integers and arrays of them, with explicit padding. A structure of unknown length
+/// has no values.
 fn plain_old_data(bindings: &str) -> String {
     let mut all = String::new();
     for structure in bindings.split("pub struct ").skip(1) {
@@ -166,7 +166,7 @@ fn plain_old_data(bindings: &str) -> String {
     all
 }
 
-/// What readers take for granted of the structures that all families of ranked tables have.
+/// Checks for what readers expect of the structures of all families of ranked tables.
 fn expectations(bindings: &str) -> String {
     let mut all = String::new();
     for (structure, field, must) in [
@@ -187,13 +187,13 @@ fn expectations(bindings: &str) -> String {
     if all.is_empty() { all } else { format!("use core::mem::{{offset_of, size_of}};\n{all}") }
 }
 
-/// What of a header is the layout of maps, a line for each size, offset and number: a test compares it with what it was
-/// when the family's ABI was last given another number.
+/// Writes the layout of the maps that a header describes, a line for each size, offset and number. A test compares it with the
+/// layout at the time when the family's ABI last got another number.
 fn layout(header: &Path, includes: &Includes, out: &Path) -> Result<()> {
-    // What only sections of readers, arguments, records and the benchmark consist of is never pinned.
+    // Structures that are only in sections of readers, arguments, records and the benchmark are never pinned.
     let mut passing =
         vec!["_head", "_row", "_section", "_section_args", "_refill", "_found", "_bench", "_value", "_view"];
-    // Nor are these where nothing is kept of what has ended.
+    // These are not pinned where nothing is kept of ended objects.
     if !fs::read_to_string(header)?.contains(" ts_kept ") {
         passing.extend(["ts_kept", "ts_ended"]);
     }
@@ -201,7 +201,7 @@ fn layout(header: &Path, includes: &Includes, out: &Path) -> Result<()> {
         .header(header.to_string_lossy())
         .clang_args(includes.flags())
         .allowlist_file(header.to_string_lossy())
-        // Headers that families share: an object may hold what they describe.
+        // Headers that families share: an object may hold their structures.
         .allowlist_file(".*/observe/[a-z]+\\.h")
         .allowlist_file(format!("{}/.*", includes.engine.display()))
         .default_enum_style(bindgen::EnumVariation::Consts)
@@ -232,7 +232,7 @@ fn layout(header: &Path, includes: &Includes, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Of a line that bindgen checks a layout by.
+/// The kind of a line by which bindgen checks a layout.
 fn kind(what: &str) -> &'static str {
     match what.split(' ').next() {
         Some("Size") => "size",

@@ -7,11 +7,10 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-/// The oldest clang that compiles the programs as they are meant: atomics that return what
-/// was there need BPF's third instruction set.
+/// The oldest clang that compiles the programs: atomics that return the previous value need BPF's third instruction set.
 const CLANG_MIN: u32 = 14;
 
-/// `CLANG`, or the newest of those installed.
+/// `CLANG`, or the newest version that is installed.
 pub fn find() -> Result<PathBuf> {
     if let Some(clang) = env::var_os("CLANG") {
         return Ok(clang.into());
@@ -25,7 +24,7 @@ pub fn find() -> Result<PathBuf> {
     bail!("clang is not installed (version {CLANG_MIN} or later); on Debian: apt-get install clang-19")
 }
 
-/// Its options, with folders to find headers in.
+/// Its options, with the folders of headers.
 pub fn flags(includes: &[&Path]) -> Result<Vec<String>> {
     let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "x86",

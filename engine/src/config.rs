@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a table is set to: from milliseconds to what the kernel computes with.
+//! The settings of a table: converts milliseconds to the units that the kernel computes with.
 
 use crate::abi::{
     TS_DYNAMIC, TS_EPOCH_SHIFT, TS_SLIDES, TS_SPARE, TS_STATIC, TS_SWITCH_ALL, TS_SWITCH_SYNC, TS_TOP_MAX, TS_TOP_MIN,
@@ -10,10 +10,10 @@ use crate::abi::{
 pub const MS_MAX: u32 = 3_600_000;
 /// With fewer jiffies to a slide, the clock's grain would show in the values.
 const JIFFIES_PER_SLIDE_MIN: u64 = 10;
-/// Slides are whole jiffies. Where that makes the period longer or shorter by more than one
-/// part in this many, nanoseconds are used, or values would be off by as much.
+/// Slides are whole jiffies. Where that makes the period longer or shorter by more than one part in this many, the clock is
+/// nanoseconds; otherwise values would be off by that part.
 const ROUNDING: u64 = 200;
-/// The same with the jiffy in which its period ends, through which a push is counted.
+/// As `ROUNDING`, with the jiffy in which the period ends: a push counts through that jiffy.
 const ROUNDING_AND_GRAIN: u64 = 100;
 /// Delays are counted in units of 2^20 ns, about a millisecond: they have 32 bits.
 const PRECISE_DELAY_SHIFT: u32 = 20;
@@ -36,7 +36,7 @@ pub enum Error {
     /// The number of rows is out of range.
     #[error("a table of {0} rows is out of range: {TS_TOP_MIN} to {TS_TOP_MAX} rows are allowed")]
     Top(u32),
-    /// The type is neither.
+    /// The type is neither dynamic nor static.
     #[error("type {0} of a table: {TS_DYNAMIC} (dynamic) and {TS_STATIC} (static) are allowed")]
     Type(u32),
     /// Epochs have 16 bits, and 0 stands for no table.
@@ -47,13 +47,12 @@ pub enum Error {
     Hz(u32),
 }
 
-/// What to write to a table's `ts_config`, all but the epoch first. `epoch` must be another
-/// one whenever the period is; `hz` is the kernel's number of jiffies a second. The `switches`
-/// are all on, and `quiet` is as for a table that is alone in its sample: whoever has more of
-/// them sets both.
+/// The contents of a table's `ts_config`. The caller writes the epoch last. `epoch` must change whenever the period does; `hz` is
+/// the kernel's number of jiffies a second. The `switches` are all on, and `quiet` is as for the only table of a sample: a caller
+/// with several tables sets both.
 ///
-/// The clock is jiffies where a slide has at least ten of them, and whole ones change no value
-/// by more than 1%; else it is nanoseconds.
+/// The clock is jiffies where a slide has at least ten of them, and where whole jiffies change no value by more than 1%;
+/// otherwise it is nanoseconds.
 pub fn config(
     period_ms: u32,
     delay_ms: u32,
@@ -78,7 +77,7 @@ pub fn config(
         return Err(Error::Hz(hz));
     }
     let (period, delay, slides) = (u64::from(period_ms), u64::from(delay_ms), u64::from(TS_SLIDES));
-    // All in jiffies, times MS_PER_S, but the slide.
+    // All in jiffies times MS_PER_S, except the slide.
     let exact = period * u64::from(hz);
     let in_jiffies = (exact + slides * MS_PER_S / 2) / (slides * MS_PER_S);
     let rounded = in_jiffies * slides * MS_PER_S;
@@ -116,8 +115,8 @@ pub fn entries_for(top: u32) -> Result<u32, Error> {
     Ok((top * TS_SPARE).next_power_of_two())
 }
 
-/// The bytes of a table of so many entries (see [`entries_for`]); they are a multiple of a
-/// cache line, so that tables can stand one behind the other.
+/// The bytes of a table with this number of entries (see [`entries_for`]). They are a multiple of a cache line, so that tables
+/// can follow each other in memory.
 pub fn table_size(entries: u32) -> usize {
     // SAFETY: computes with its argument alone.
     let bytes = unsafe { crate::abi::topstat_table_size(entries) };
@@ -139,10 +138,10 @@ mod tests {
             (100, 1000, 0, 10),
             (99, 1000, 1, 9_900_000),
             (1, 1000, 1, 100_000),
-            // 10.5 jiffies: neither 10 nor 11 would do.
+            // 10.5 jiffies: neither 10 nor 11 is close enough.
             (1050, 100, 1, 105_000_000),
             (1005, 250, 0, 25),
-            // 10.95 jiffies: rounded, and with the one that a push ends in, 1.4% too long.
+            // 10.95 jiffies: rounded, and with the jiffy in which a push ends, 1.4% too long.
             (1095, 100, 1, 109_500_000),
         ] {
             let c = config(period, 0, TS_DYNAMIC, true, 1, hz).unwrap();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Windows, compiled so that a test says at each access which CPU goes on: see sim/interleave.rs. */
+/* Windows, compiled so that a test chooses at each access which CPU continues: see sim/interleave.rs. */
 #define TS_STEP() topstat_step()
 
 void topstat_step(void);
 
 #include "shim.h"
 
-/* A push of what was used since then, as an observer of tasks does it; `since` is now where it was
- * used at once. Returns the value. */
+/* Push an amount that was used from `since` on, as an observer of tasks does it. `since` is the present time for an amount that
+ * was used at once. Returns the value. */
 u64 topstat_interleaved_push(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c, u64 since,
 			     u64 amount, u32 part)
 {

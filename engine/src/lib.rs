@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ranking engine of topstat: the C headers in `include/topstat`, as Rust sees them.
+//! The ranking engine of topstat: Rust bindings of the C headers in `include/topstat`.
 //!
-//! [`abi`] is generated from the headers. What readers of a table need of it is safe here:
-//! [`config()`] computes what a table is set to, [`tick_at`] where a moment lies in its
-//! slides, [`window_value`] what a window that was copied from the kernel is worth then, [`proof`]
-//! from which value on rows are certain. [`fold()`] adds up what CPUs have counted apart.
-//! [`sim`] runs the engine in user space, as the kernel would, for tests.
+//! [`abi`] is generated from the headers. The functions here are the safe ones for readers of a table: [`config()`] computes a
+//! table's settings, [`tick_at`] the position of a moment in the table's slides, [`window_value`] the value, at that moment, of a
+//! window that was copied from the kernel, and [`proof`] the value from which on rows are certain. [`fold()`] adds up counters
+//! that each CPU has for itself. [`sim`] runs the engine in user space, as the kernel would, for tests.
 
 pub mod abi;
 mod config;

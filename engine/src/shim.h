@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The engine's functions are inline, and so is what observers call. These stand for
- * them where Rust calls: same names, topstat_ for ts_, and nothing but the call.
+ * Functions that Rust can call. The engine's functions, and the functions that observers call, are inline. Each function here has
+ * the name of its inline function, with topstat_ for ts_, and only calls it.
  */
 #ifndef TOPSTAT_SHIM_H
 #define TOPSTAT_SHIM_H
 
-/* The longer way, of which the other one is a part. */
+/* The longer of the two functions; it contains the other one. */
 #define ts_find_pushed ts_find_again
 
-/* Whether anything is kept is the simulation's choice. */
+/* The simulation chooses whether tables keep ended objects. */
 #define TS_KEEPS
 
 #include "topstat/fold.h"
 #include "topstat/section.h"
 #include "topstat/spread.h"
 
-/* What the tables of a simulation keep, by table and slot; NULL: nothing. A place is cpu << 8 | table. Of the thread. */
+/* The copies that the tables of a simulation keep, by table and slot, for each thread; NULL: none. A place is cpu << 8 | table.
+ * */
 struct topstat_keeps {
 	struct ts_ended *ended;
 	struct ts_kept *kept;
@@ -40,7 +41,7 @@ TS_INLINE struct ts_kept *ts_kept_of(u32 place, u32 slot)
 	return topstat_keeps.kept ? &topstat_keeps.kept[topstat_kept_place(place) * topstat_keeps.entries + slot] : NULL;
 }
 
-/* What ts_precise() says, to the thread that sets it. */
+/* Set the time that ts_precise() returns in this thread. */
 void topstat_set_precise(u64 ns);
 
 int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, struct ts_value *v);
@@ -55,7 +56,7 @@ void topstat_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 
 u64 topstat_spread_early(const struct ts_tick *tick, u64 since, u64 now, u64 amount);
 u64 topstat_window_now(struct ts_window *w, const struct ts_tick *tick);
 
-/* Of interleaved.c. */
+/* In interleaved.c. */
 u64 topstat_interleaved_push(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c, u64 since,
 			     u64 amount, u32 part);
 int topstat_interleaved_value(u64 window, const struct ts_tick *tick, struct ts_value *v);
@@ -71,11 +72,11 @@ u32 topstat_bucket(u64 obj, u32 mask);
 int topstat_find(struct ts_table *t, u64 obj, u32 mask);
 void topstat_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask);
 void topstat_forget(struct ts_table *t, u64 obj, u32 mask);
-/* What is left of the object that ends is kept; without the claim it is not. */
+/* Keep a copy of an object that ends; without the claim no copy is kept. */
 void topstat_keep(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, ts_view view, int claimed);
 int topstat_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view, struct ts_value *v);
 void topstat_miss_begin(struct ts_table *t, const struct ts_tick *tick);
-/* The greatest of missed[] and missed_nested[] (T5); of objects that have ended (T8). */
+/* The greatest of missed[] and missed_nested[]: for living objects (T5), and for objects that have ended (T8). */
 u64 topstat_missed(const struct ts_table *t);
 u64 topstat_missed_ended(const struct ts_table *t);
 

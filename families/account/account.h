@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The account of CPU time: what the programs that keep it and those that read it share. The one
- * source: the Rust side is generated from this file.
+ * The types of the account of CPU time. The programs that keep the account share them with the programs that read it, and the
+ * Rust types are generated from this file.
  *
- * Every thread's storage holds what it has used so far, brought up to date
- * when it leaves a CPU; every CPU has a slot that says what runs there since when. A snapshot is
- * one number, the instant T, written to account_control.instant. Nothing else is stopped or poked:
+ * The storage of each thread holds what the thread has used so far. It is brought up to date when the thread leaves a CPU. Each
+ * CPU has a slot that says which thread runs there, and since when. A snapshot is one number, the instant T, written to
+ * account_control.instant. No thread is stopped and no CPU is interrupted:
  *
- *   A1  whoever leaves a CPU for the first time after T keeps its account as of T beside the
- *       running one (`kept`, for the instant in `kept_at`); so does a CPU's slot. Whoever
- *       leaves a CPU for the first time since T was *written* enters itself into the ring `ran`:
- *       it may leave before T comes, and not have left since the instant before;
- *   A2  T lies a little ahead when it is written, so that no clock that is read after T was
- *       read by a CPU that does not see T yet;
- *   A3  a slot's `seq` is odd while its CPU is at it. Once T has passed, and every CPU was seen
- *       with an even one, all that came before T is in the accounts;
- *   A4  hence a thread's account at T is `kept`, if that is of T, and else the running one and,
- *       if a slot says that it runs since before T, the time since;
- *   A5  a thread was on a CPU between two instants only if it is in `ran` behind the place that
- *       was the ring's end when the first was written, or in a slot: threads that sleep are
- *       never looked at;
- *   A6  a thread that has ended is in the ring `dead` with all that is to be known of it.
+ *   A1  a thread that leaves a CPU for the first time after T copies its account as of T to `kept`, and T to `kept_at`. A CPU's
+ *       slot does this, too. A thread that leaves a CPU for the first time since T was *written* enters itself into the ring
+ *       `ran`: the thread may leave before T comes, and may not have left a CPU since the previous instant;
+ *   A2  T lies a little ahead when it is written, so that every CPU that reads a time after T from the clock sees T;
+ *   A3  a slot's `seq` is odd while its CPU updates the slot and a thread's account. Once T has passed, and the reader has seen
+ *       an even `seq` of every CPU, all that came before T is in the accounts;
+ *   A4  hence a thread's account at T is `kept`, if `kept_at` is T. Else it is the running account, plus the time from the
+ *       slice's start to T if a slot says that the thread runs since before T;
+ *   A5  a thread was on a CPU between two instants only if it is in a slot, or in `ran` behind the place that was the ring's
+ *       end when the first instant was written: a reader never looks at threads that sleep;
+ *   A6  a thread that has ended is in the ring `dead`, with its account and its identity.
  *
- * The time on the CPUs that is not a thread's own is in their slots: `idle`, and `unowned` of
- * threads without storage. So at any T, threads + dead + idle + unowned = time × CPUs.
+ * CPU time that belongs to no thread is in the CPUs' slots: `idle`, and `unowned` (the time of threads without storage). So at
+ * any T, threads + dead + idle + unowned = time × CPUs.
  */
 #ifndef TOPSTAT_ACCOUNT_H
 #define TOPSTAT_ACCOUNT_H
@@ -34,27 +31,27 @@
 
 /* Set before loading. */
 struct account_constants {
-	u32 interrupts; /* interrupts and softirqs are taken apart */
-	u32 steal; /* the kernel knows what the hypervisor took */
+	u32 interrupts; /* interrupts and softirqs are separate parts */
+	u32 steal; /* the machine is virtual: steal time is read */
 	u32 ran_mask; /* entries of the rings - 1 */
 	u32 dead_mask;
 	u32 cpus;
 	u32 pad;
 };
 
-/* What was used on a CPU, in ns; the parts are contained in `run`. */
+/* CPU time of a thread, in ns; `irq` to `user` are contained in `run`. */
 struct account_own {
 	u64 run;
 	u64 irq;
 	u64 softirq;
 	u64 steal;
 	u64 user; /* in user space, since `exact` was set */
-	u64 exact; /* 1 + the net time when the thread's process was chosen; 0: `user` doesn't count */
+	u64 exact; /* 1 + the net time when the thread's process was chosen; 0: `user` is not valid */
 };
 
-/* What the kernel itself accounts for. Differences count. */
+/* The kernel's own counters. Only differences are used. */
 struct account_kernel {
-	u64 utime; /* by ticks, or exact: see the README */
+	u64 utime; /* sampled by ticks, or exact: see the README */
 	u64 stime;
 	u64 gtime; /* contained in utime */
 	u64 wait; /* runnable, but not on a CPU */
@@ -66,12 +63,12 @@ struct account_times {
 	struct account_kernel kernel;
 };
 
-/* Who it is: taken down while it is sure. A process is told by its leader's start. */
+/* The identity of a thread, read while it is certain. The leader's start identifies a process. */
 struct account_who {
-	u32 pid; /* the thread's */
+	u32 pid; /* of the thread */
 	u32 tgid;
-	u32 ppid; /* the parent process, to which its time goes when it ends */
-	u32 gppid; /* and that one's */
+	u32 ppid; /* the parent process, which gets the time of a process that ends */
+	u32 gppid; /* the parent's parent */
 	u64 start; /* of the process, ns since boot */
 	u64 parent_start;
 	u32 flags; /* of enum account_flag */
@@ -83,10 +80,10 @@ struct account_who {
 
 enum account_flag {
 	ACCOUNT_KERNEL = 1, /* a kernel thread */
-	ACCOUNT_LAST = 2, /* dead, and with it all threads of the process */
+	ACCOUNT_LAST = 2, /* the thread has ended, as the last of its process */
 };
 
-/* Where a chosen thread is, as its system calls tell. Exceptions are taken for user space. */
+/* The place of a chosen thread, known from its system calls. Exceptions count as user space. */
 enum account_in {
 	ACCOUNT_IN_USER,
 	ACCOUNT_IN_KERNEL,
@@ -97,73 +94,72 @@ enum account_in {
 
 /* A thread's storage. */
 struct account_thread {
-	u64 id; /* 0: not yet */
-	struct account_own own; /* as of when it last left a CPU */
-	u64 entered_at; /* the instant since whose writing it is in the ring `ran` */
-	u64 kept_at; /* the instant of … */
+	u64 id; /* 0: no account yet, or the thread has ended */
+	struct account_own own; /* as of when the thread last left a CPU */
+	u64 entered_at; /* the latest instant for which the thread has entered itself into `ran` */
+	u64 kept_at; /* the instant of `kept` */
 	struct account_times kept;
-	u64 task; /* its address */
-	u64 on; /* the CPU that it was last seen to come onto, + 1 */
+	u64 task; /* address of the task */
+	u64 on; /* 1 + the CPU that the thread was last seen to come onto */
 	u64 in; /* enum account_in */
-	u64 mark; /* of a chosen thread: its net time when it went there */
-	u64 came; /* see precise_unseen(); 0: it was seen to come onto its CPU */
-	u64 came_in; /* enum account_in */
+	u64 mark; /* of a chosen thread: the net time at which `user` was last brought up to date */
+	u64 came; /* time of the first system call after a switch to the thread that was not seen (precise_unseen()), or 0 */
+	u64 came_in; /* `in` before that call */
 	struct account_kernel base; /* as of when the storage was made */
-	struct account_who who; /* as of its exit */
+	struct account_who who; /* as of the thread's exit */
 };
 
-/* What is a CPU's own. */
+/* A CPU's time that belongs to no thread, and totals of the CPU, in ns. */
 struct account_cpu_own {
-	u64 idle; /* contains the parts below that fell into it */
+	u64 idle; /* contains the `idle_` parts below */
 	u64 unowned;
 	u64 idle_irq;
 	u64 idle_softirq;
 	u64 idle_steal;
-	u64 irq; /* of all that ran here */
+	u64 irq; /* in all that ran on this CPU */
 	u64 softirq;
 	u64 steal;
 };
 
 enum account_running {
-	ACCOUNT_RUNS_UNKNOWN, /* nothing was seen of this CPU yet */
+	ACCOUNT_RUNS_UNKNOWN, /* nothing is known of this CPU yet */
 	ACCOUNT_RUNS_IDLE,
 	ACCOUNT_RUNS_UNOWNED,
 	ACCOUNT_RUNS_THREAD,
 };
 
-/* Stand for an id of what runs where it is no thread with an account. */
+/* Ids in the slot of a CPU that runs no thread with an account. */
 #define ACCOUNT_ID_IDLE 1
 #define ACCOUNT_ID_UNOWNED 2
 
 /*
- * A slice that ended as another one's than it had begun as: a switch in between was not seen
- * (there are kernels that don't trace those of some threads), or its thread got its account in
- * the midst. Who left the CPU gets what it ran for by the kernel's account, and the first part of
- * the slice is nobody's. A reader whose instant was in the slice has taken all of it until then for
- * that of who it had begun as, and must not count it a second time. If a slice is moved while a
- * reader is at it, it takes another instant; and where a slot says that a thread runs which has
- * been seen to come onto another CPU since, the slice is nobody's until it ends.
+ * A moved slice: the task that left the CPU is not the task that was seen to come onto it. Either the kernel did not trace a
+ * switch in between (some kernels do not trace some threads' switches), or the thread got its account amid the slice. The task
+ * that left gets the time that it ran for by the kernel's account; the first part of the slice counts as unowned. A reader whose
+ * instant lies in the slice has counted the slice until then to the task that was seen to come, and must not count that time
+ * again. If a slice is moved while a reader reads, the reader takes another instant. If a slot names a thread that was since seen
+ * to come onto another CPU, the slice counts as unowned until it ends.
  */
 struct account_moved {
-	u64 start; /* of the slice */
-	u64 unowned; /* how much of its beginning is nobody's */
-	u64 to; /* whose the rest is */
+	u64 start; /* when the slice began */
+	u64 unowned; /* how much of its beginning is unowned, in ns */
+	u64 to; /* the id that gets the rest */
 };
-/* Only slices across an instant are kept: one for each reader, mostly. */
+/* Only slices that contain an instant are kept: mostly one per reader. */
 #define ACCOUNT_MOVED 8
 
-/* A CPU's slot; only that CPU writes it. */
+/* The slot of a CPU; only that CPU writes it. */
 struct account_cpu {
 	u64 seq; /* A3 */
-	u64 start; /* of what runs */
-	u64 thread; /* its storage's address and id */
+	u64 start; /* when the current slice began */
+	u64 thread; /* address of the running thread's storage, or 0 */
 	u64 id;
 	u32 running; /* enum account_running */
 	u32 irq_depth;
 	u64 irq_start;
-	u64 softirq_start; /* 0: none */
-	u64 softirq_other; /* interrupts inside of the softirq */
-	/* as of `start` */
+	u64 softirq_start; /* 0: no softirq runs */
+	u64 softirq_other; /* interrupts within the softirq */
+	/* as of `start`: */
 	u64 start_irq;
 	u64 start_softirq;
 	u64 start_steal;
@@ -178,7 +174,7 @@ struct account_cpu {
 
 struct account_control {
 	u64 instant; /* T of the latest snapshot */
-	u64 claim; /* until when its reader has it to himself (ns); 0: nobody has */
+	u64 claim; /* the time (ns) until which a reader's claim on the instant lasts; 0: no claim */
 	u64 pad[6];
 	u64 ran_end; /* entries ever made in the ring */
 	u64 pad1[7];
@@ -191,8 +187,8 @@ struct account_control {
 /* An entry of the ring `ran`, at [number & ran_mask]. */
 struct account_ran {
 	u64 number; /* of the entry, from 1; written last */
-	u64 thread; /* address of its storage … */
-	u64 id; /* … if it is its own still */
+	u64 thread; /* address of the thread's storage, … */
+	u64 id; /* … which still is the thread's if it holds this id */
 	u64 pad;
 };
 
@@ -207,31 +203,31 @@ struct account_dead {
 	struct account_who who;
 };
 
-/* Rows of a section; how many threads are looked at in one call, which is not interrupted. */
+/* Rows of a section: the threads that one call reads. A call is not interrupted. */
 #define ACCOUNT_ROWS 512
 
-/* A thread at the instant. */
+/* A thread as of the instant. */
 struct account_row {
 	u64 id;
 	struct account_times times;
 	struct account_who who;
 };
 
-/* A CPU at the instant. */
+/* A CPU as of the instant. */
 struct account_cpu_row {
-	u64 since; /* 0: nothing was seen of it yet */
+	u64 since; /* 0: nothing is known of this CPU yet */
 	struct account_cpu_own own;
-	u64 start; /* of what runs, where it is a thread */
+	u64 start; /* when the current slice began */
 	u64 thread;
 	u64 id;
-	u64 irq; /* of what runs, since its start */
+	u64 irq; /* in the current slice */
 	u64 softirq;
 	u64 start_steal;
-	u64 assumed; /* the id of what runs since `start`, if that was taken for the truth; or 0 */
+	u64 assumed; /* the id that the slice was counted to, until the instant; or 0 */
 	struct account_moved moved[ACCOUNT_MOVED];
 };
 
-/* What a call of a reader's program has found, and the snapshot it belongs to. */
+/* The result of a call of a reader's program, and the snapshot that it belongs to. */
 struct account_section {
 	u64 instant;
 	u64 ran_from; /* A5: the rings' ends when the instant was written */
@@ -239,21 +235,21 @@ struct account_section {
 	u64 claim;
 	u64 fence;
 	u64 address;
-	u64 gone; /* threads that have ended meanwhile: see `dead` */
-	u64 next; /* CPU to go on with */
-	u64 overrun; /* entries of `ran` that were written over */
+	u64 gone; /* threads that ended before they were read: see `dead` */
+	u64 next; /* the CPU to go on with */
+	u64 overrun; /* entries of `ran` that were overwritten */
 	u32 rows;
 	u32 pad;
-	struct account_thread thread; /* a copy */
+	struct account_thread thread; /* a copy of the thread's storage */
 	struct account_row row[ACCOUNT_ROWS];
 };
 
-/* Why a call of a reader's program did not do it. */
+/* Results of a reader's programs. */
 enum account_code {
 	ACCOUNT_DONE,
-	ACCOUNT_CLAIMED, /* another reader is at it */
-	ACCOUNT_LATE, /* interrupted, call again */
-	ACCOUNT_BUSY, /* a CPU is in the midst of a switch, call again */
+	ACCOUNT_CLAIMED, /* another reader has claimed the instant */
+	ACCOUNT_LATE, /* the program was interrupted, call again */
+	ACCOUNT_BUSY, /* a CPU is amid a switch, call again */
 	ACCOUNT_FAULT,
 };
 

@@ -16,20 +16,21 @@ use crate::{Error, report};
 const OBJECT: &[u8] = object!("account/precise.bpf.o");
 const NAME: &str = "tasks";
 
-/// Threads that may run between two snapshots without the second having to look at all that there are: 2 MiB.
+/// Threads that may run between two snapshots. If more run, the second snapshot looks at all threads. 2 MiB.
 const RAN: u32 = 1 << 16;
-/// Threads that may end between two looks (see [`Precise::poll`]): 4.6 MiB, and 0.4 s of the worst storm that two CPUs can make,
-/// of 38,000 exits a second.
+/// Threads that may end between two calls of [`Precise::poll`]. 4.6 MiB: 0.4 s of the worst storm that two CPUs can make, 38,000
+/// exits a second.
 const DEAD: u32 = 1 << 14;
 
-/// The programs that can't be done without, in the order in which they are attached: births first.
+/// The required programs, in the order in which they are attached: births first.
 const SWITCHES: [&str; 3] = ["precise_new", "precise_exit", "precise_switch"];
-/// Interrupts and softirqs, each where the kernel has it. Ends before beginnings: a beginning that was seen has its end.
+/// Interrupts and softirqs, each if the kernel has its tracepoints. Ends are attached before beginnings, so that each beginning
+/// that is seen has its end.
 const INTERRUPTS: [&str; 7] =
     ["softirq", "irq_handler", "local_timer", "reschedule", "call_function", "call_function_single", "irq_work"];
 
-/// The precise account of CPU time: who ran how long, to the nanosecond. Dropping the last reference, and all its
-/// readers, detaches it.
+/// The precise account of CPU time: how long each thread ran, to the nanosecond. Dropping the last reference and all readers
+/// detaches the programs.
 pub struct Accountant {
     pub(super) object: Object,
     pub(super) control: Shared,
@@ -37,7 +38,7 @@ pub struct Accountant {
     pub(super) slots: Shared,
     pub(super) constants: abi::account_constants,
     _links: Vec<Link>,
-    /// System calls are looked at as long as these are there.
+    /// Links of the programs on system calls; empty while no process is chosen.
     calls: Mutex<Vec<Link>>,
 }
 
@@ -57,25 +58,25 @@ fn has_tracepoint(btf: &libbpf_rs::btf::Btf<'_>, name: &str) -> bool {
     btf.type_by_name::<libbpf_rs::btf::BtfType<'_>>(&format!("btf_trace_{name}")).is_some()
 }
 
-/// The interrupts and softirqs that can be told apart on this kernel.
+/// The interrupts and softirqs for which this kernel has tracepoints. `None`: the kernel's types can't be read.
 pub(super) fn interrupts() -> Option<Vec<&'static str>> {
     let btf = libbpf_rs::btf::Btf::from_vmlinux().ok()?;
     Some(INTERRUPTS.into_iter().filter(|i| has_tracepoint(&btf, &format!("{i}_entry"))).collect())
 }
 
-/// Whether the kernel's run queues know what the hypervisor took.
+/// Whether the kernel's run queues record what the hypervisor took.
 pub(super) fn knows_steal() -> Option<bool> {
     let btf = libbpf_rs::btf::Btf::from_vmlinux().ok()?;
     let Some(rq) = btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("rq") else { return Some(false) };
     Some(rq.iter().any(|member| member.name.is_some_and(|name| name == "prev_steal_time_rq")))
 }
 
-/// Whether a hypervisor may take this machine's CPUs away: on bare metal nothing is asked about it.
+/// Whether this machine is virtual: a hypervisor may take its CPUs away. On bare metal, steal time is not read.
 pub(super) fn under_hypervisor() -> bool {
     std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("hypervisor"))
 }
 
-/// The programs, with constants and maps, ready to be loaded.
+/// Opens the programs with their constants and maps, ready to be loaded.
 pub(super) fn open(options: &AccountOptions) -> Result<(OpenObject, abi::account_constants), Error> {
     let mut object = bpf::open("precise", OBJECT)?;
     let btf = libbpf_rs::btf::Btf::from_vmlinux().map_err(|e| kernel("read the kernel's types", &e))?;
@@ -103,7 +104,7 @@ pub(super) fn open(options: &AccountOptions) -> Result<(OpenObject, abi::account
 }
 
 impl Accountant {
-    /// Loads the programs, attaches them, and takes in the threads that are there.
+    /// Loads the programs, attaches them, and opens accounts for the existing threads.
     ///
     /// # Errors
     /// As [`crate::load`].
@@ -121,7 +122,7 @@ impl Accountant {
         Ok(Arc::new(accountant))
     }
 
-    /// A reader of its own: any number of them read the same account.
+    /// Makes a reader. Any number of readers read the same account.
     ///
     /// # Errors
     /// When the kernel refuses the programs that read.
@@ -145,8 +146,8 @@ impl Accountant {
         Ok(())
     }
 
-    /// Tells user and system of these processes apart exactly, by their system calls, and of no others. As long as any
-    /// is chosen, every system call on the host takes longer: a short one several times as long.
+    /// Chooses these processes, and no others: their user and system time is split exactly, by their system calls. While any
+    /// process is chosen, every system call on the host takes longer: a short one several times as long.
     ///
     /// # Errors
     /// When more are chosen than there is room for, or the kernel refuses.
@@ -179,7 +180,7 @@ impl Accountant {
         Ok(())
     }
 
-    /// The threads that are there already.
+    /// Opens accounts for the existing threads.
     fn adopt(&self) -> Result<(), Error> {
         self.for_all_threads("precise_adopt")
     }
@@ -189,7 +190,7 @@ impl Accountant {
         bpf::iterate(&self.object, program, &format!("run {program}")).map(drop)
     }
 
-    /// Has every CPU look at its clock once; those that are offline begin when they come.
+    /// Starts the account of every CPU. A CPU that is offline starts when it comes online.
     fn start(&self) {
         let Ok(program) = bpf::program(&self.object, "precise_start") else { return };
         for cpu in 0..self.constants.cpus {

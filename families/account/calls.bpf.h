@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* User and system told apart by system calls, for chosen processes. */
+/* Tells user and system time of chosen processes apart by their system calls. */
 #ifndef TOPSTAT_ACCOUNT_CALLS_H
 #define TOPSTAT_ACCOUNT_CALLS_H
 
 #include "precise.bpf.h"
 
 /*
- * Chosen processes: threads that are there get to know it here, those to come in precise_open().
- * A thread in another CPU's hands may be at its account just now; what it adds in this moment may
- * count to the wrong side.
+ * Marks the existing threads of chosen processes; precise_open() marks new ones. A thread that runs on another CPU may update its
+ * account at the same time; the time that it adds at this moment may count to the wrong part, user or system.
  */
 SEC("iter/task")
 int precise_choose(struct bpf_iter__task *ctx)
@@ -27,8 +26,8 @@ int precise_choose(struct bpf_iter__task *ctx)
 	exact = bpf_map_lookup_elem(&chosen, &tgid) != NULL;
 	if (!t->own.exact == !exact)
 		return 0;
-	/* Who waits, waits in the kernel. Who runs is in user space mostly: its next system call, or
-	 * the end of this one, tells. */
+	/* A sleeping thread sleeps in the kernel. A thread that runs is mostly in user space: the thread's next system call, or
+	 * the end of the present one, corrects `in`. */
 	t->in = task->__state ? ACCOUNT_IN_KERNEL : ACCOUNT_IN_USER;
 	t->mark = precise_net(&t->own);
 	t->own.user = 0;
@@ -37,7 +36,7 @@ int precise_choose(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* A system call begins or ends. Where the thread was until then, and where it is now. */
+/* A system call begins or ends. `was`: where the thread was until then; `is`: where it is now. */
 static __always_inline int precise_call(u64 was, u64 is)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -53,7 +52,7 @@ static __always_inline int precise_call(u64 was, u64 is)
 	now = bpf_ktime_get_ns();
 	start = c->start;
 	if (ts_unlikely(c->id != t->id)) {
-		/* It was not seen to come (struct account_moved), so that its first call stands for its coming. */
+		/* The switch to the thread was not seen (struct account_moved): its first call counts as the slice's start. */
 		if (!t->came) {
 			t->came = now;
 			t->came_in = t->in;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this kernel allows the account of tasks, and how exact each part of it is.
+//! Checks what parts of the account of tasks this kernel supports, and how exact each part is.
 
 use super::accountant;
 use crate::family::AccountOptions;
 use crate::report::loads;
 use crate::{Check, Outcome, bpf};
 
-/// Where the kernel's configuration is to be found, as text or compressed; mostly it can't be read, and is not needed.
+/// Paths of the kernel's configuration. Mostly it can't be read, and it is not needed.
 const CONFIGS: [&str; 2] = ["/boot/config-", "/lib/modules/"];
 
-/// Why it is not known what the kernel has.
+/// Why the kernel's features are unknown.
 const TYPES_UNREAD: &str = "the kernel's types (BTF) can't be read";
 
-/// What the account needs beyond what all need.
+/// Checks the needs of the account beyond the needs of all families.
 pub fn check() -> Vec<Check> {
     let account =
         accountant::open(&AccountOptions::default()).and_then(|(object, _)| bpf::load("the account of tasks", object));
@@ -35,7 +35,7 @@ pub fn check() -> Vec<Check> {
     ]
 }
 
-/// Whether the kernel itself accounts for user and system at every entry, and not by ticks.
+/// Whether the kernel itself accounts for user and system time at every entry, not by ticks.
 fn accounts_exactly() -> Option<bool> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let [boot, modules] = CONFIGS;
@@ -43,7 +43,7 @@ fn accounts_exactly() -> Option<bool> {
         .iter()
         .find_map(|path| std::fs::read_to_string(path).ok())?;
     let native = text.contains("\nCONFIG_VIRT_CPU_ACCOUNTING_NATIVE=y");
-    // VIRT_CPU_ACCOUNTING_GEN is active where CPUs run without ticks only.
+    // VIRT_CPU_ACCOUNTING_GEN is active only where CPUs run without ticks.
     let full = std::fs::read_to_string("/sys/devices/system/cpu/nohz_full").unwrap_or_default();
     let generic = text.contains("\nCONFIG_VIRT_CPU_ACCOUNTING_GEN=y") && !matches!(full.trim(), "" | "(null)");
     Some(native || generic)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Interrupts and softirqs: time of whatever they interrupt, but told apart. */
+/* Time of interrupts and softirqs: it counts to the interrupted task, as a separate part. */
 #ifndef TOPSTAT_ACCOUNT_INTERRUPTS_H
 #define TOPSTAT_ACCOUNT_INTERRUPTS_H
 
@@ -39,7 +39,7 @@ int precise_irq_handler_exit(void *ctx)
 	return precise_irq_leave();
 }
 
-/* x86's own interrupts have no handlers, but tracepoints. */
+/* x86's own interrupts have no handlers; they have tracepoints. */
 #define PRECISE_VECTOR(name)                                  \
 	SEC("tp_btf/" #name "_entry")                         \
 	int precise_##name##_entry(void *ctx)                 \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the accounts of threads to what happened in an interval: differences, processes, and whose time goes to whom.
+//! Turns the accounts of threads into the events of an interval: differences, processes, and the time that each parent inherits.
 
 use std::collections::HashMap;
 
@@ -8,29 +8,29 @@ use topstat_model::interval::{Each, Task, Usage};
 use super::{abi, usage};
 use crate::process::name;
 
-/// What a reader has seen of the threads that have run.
+/// The threads that have run, as a reader has seen them.
 #[derive(Default)]
 pub struct Ledger {
     threads: HashMap<u64, Known>,
 }
 
-/// What is known of a thread.
+/// The last known state of a thread.
 #[derive(Clone, Copy, Default)]
 struct Known {
     usage: Usage,
-    /// What it had used in user space, where that is known exactly.
+    /// The user time so far, where it is known exactly.
     user_ns: Option<u64>,
-    /// What was shown of it but is in another one's account, less what is in its own but was shown of another one
-    /// (see `struct account_moved`).
+    /// Time that was shown for this thread but is in another thread's account, less time in this thread's account that was shown
+    /// for another thread (see `struct account_moved`).
     credit_ns: i64,
 }
 
 impl Known {
-    /// Takes the account on; gives what was used since, and whether its split is exact.
+    /// Brings the state up to an account. Returns what was used since, and whether its split is exact.
     fn advance(&mut self, times: &abi::account_times, flags: u32) -> (Usage, bool) {
         let before = self.usage;
         let user_ns = (times.own.exact != 0).then_some(times.own.user);
-        // One that was chosen before it ran, and has not been seen yet, has all that it used in its account.
+        // A thread that was chosen before it ran, and is seen for the first time: all that it used is in its account.
         let all = (times.own.exact == 1 && before.run_ns == 0).then_some(0);
         let used_in_user = user_ns.zip(self.user_ns.or(all)).map(|(now, then)| now.saturating_sub(then));
         let mut times = *times;
@@ -46,7 +46,7 @@ pub struct Page<'a> {
     ledger: &'a mut Ledger,
     each: Each,
     tasks: HashMap<u64, Entry>,
-    /// Threads that were brought up to date already: some are found in more than one place.
+    /// Threads that are up to date already: a thread may be found in more than one place.
     seen: HashMap<u64, ()>,
 }
 
@@ -58,7 +58,7 @@ struct Entry {
 
 impl Entry {
     fn add(&mut self, used: Usage, exact: bool) {
-        // One thread that is not makes all of it not exact.
+        // One thread without an exact split makes the whole task's split inexact.
         self.task.exact = exact && (self.task.exact || self.task.own.is_zero());
         self.task.own += used;
     }
@@ -78,7 +78,7 @@ fn id_of(pid: u32, start_ns: u64) -> u64 {
     start_ns >> 10 << 22 | u64::from(pid & 0x3f_ffff)
 }
 
-/// A name; empty where there is none.
+/// A name, or an empty string.
 fn text(comm: &[core::ffi::c_char]) -> String {
     name(comm).unwrap_or_default()
 }
@@ -97,7 +97,7 @@ impl Ledger {
 }
 
 impl Page<'_> {
-    /// A thread that lives at the interval's end. The first account of it that is given counts.
+    /// Adds a thread that lives at the interval's end. Only the first account of a thread counts.
     pub fn live(&mut self, row: &abi::account_row) {
         if self.seen.insert(row.id, ()).is_some() {
             return;
@@ -109,7 +109,7 @@ impl Page<'_> {
         }
     }
 
-    /// A thread that has ended in the interval. It may have been seen alive in it as well.
+    /// Adds a thread that has ended in the interval. The interval may contain it as a living thread, too.
     pub fn ended(&mut self, dead: &abi::account_dead) {
         self.seen.insert(dead.id, ());
         let mut known = self.ledger.threads.remove(&dead.id).unwrap_or_default();
@@ -122,18 +122,19 @@ impl Page<'_> {
             entry.task.ended_ns = Some(entry.task.ended_ns.unwrap_or(0).max(dead.died));
         }
         if by_thread && !last && dead.who.pid != dead.who.tgid {
-            // The process goes on: what its thread used is its leader's.
+            // The process goes on: its leader gets what the thread used.
             let (pid, ppid, start_ns) = (dead.who.tgid, dead.who.ppid, dead.who.start);
             entry.parent = Parent { id: id_of(pid, start_ns), pid, ppid, start_ns, comm: text(&dead.who.comm) };
         }
     }
 
-    /// So much of a thread's time that was shown before is in another one's account (or, below 0, the other way round).
+    /// Corrects a thread's account by time that was shown for the thread before, but is in another thread's account (below 0: the
+    /// reverse).
     pub fn credit(&mut self, id: u64, ns: i64) {
         self.ledger.threads.entry(id).or_default().credit_ns += ns;
     }
 
-    /// Forgets the threads that are not among those given, after all were looked at.
+    /// Forgets all threads that this interval has not seen. For use after all threads were looked at.
     pub fn keep_seen(&mut self) {
         let seen = &self.seen;
         self.ledger.threads.retain(|id, _| seen.contains_key(id));
@@ -164,7 +165,7 @@ impl Page<'_> {
         })
     }
 
-    /// Moves what those used that ended to their parents, first those that ended first, and gives the tasks.
+    /// Moves the time of each task that ended to its parent, in the order in which the tasks ended, and returns the tasks.
     pub fn finish(mut self) -> Vec<Task> {
         let mut ended: Vec<(u64, u64)> =
             self.tasks.iter().filter_map(|(id, e)| e.task.ended_ns.map(|at| (at, *id))).collect();
@@ -183,14 +184,14 @@ impl Page<'_> {
         self.tasks.into_values().map(|e| e.task).collect()
     }
 
-    /// Who gets what a task used that has ended: its parent, or if that has ended before it, whoever got the parent's.
-    /// `None`: nobody, it was the kernel's own.
+    /// The task that gets what an ended task used: its parent or, if the parent has ended before, the task that got the parent's
+    /// time. `None`: no task gets it, the ended task was the kernel's own.
     fn heir(&mut self, parent: &Parent, child: u64) -> Option<u64> {
         if parent.pid == 0 || parent.id == child {
             return None;
         }
         let mut at = parent.id;
-        // A chain of ended parents is no longer than there are tasks.
+        // A chain of ended parents is at most as long as the number of tasks.
         for _ in 0..=self.tasks.len() {
             match self.tasks.get(&at) {
                 Some(entry) => match entry.task.moved_to {
@@ -222,7 +223,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A process of one thread: its pid is also when it was started.
+    /// A process of one thread. Its pid is also its start time, in seconds.
     fn who(pid: u32, ppid: u32) -> abi::account_who {
         abi::account_who {
             pid,
@@ -284,7 +285,7 @@ mod tests {
         page.ended(&dead(11, 10, 20, 9));
         page.ended(&dead(12, 11, 300, 8));
         page.ended(&dead(13, 12, 4000, 7));
-        // Its parent had ended before it, and it was not seen to be handed on.
+        // Its parent had ended before it, and no new parent of it was seen.
         page.ended(&dead(14, 11, 50_000, 10));
         let tasks = page.finish();
         assert_eq!(of(&tasks, 10).children.run_ns, 54_320);
@@ -302,7 +303,7 @@ mod tests {
         let tasks = page.finish();
         let parent = of(&tasks, 10);
         assert_eq!((parent.own.run_ns, parent.children.run_ns, parent.ppid), (0, 20, 1));
-        // The kernel's own children are nobody's.
+        // Children of the kernel have no parent task.
         let mut page = ledger.page(Each::Process);
         page.ended(&dead(2, 0, 20, 9));
         let tasks = page.finish();

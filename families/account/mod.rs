@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The precise account of CPU time: what every task used between two instants, so that all of it adds up to
+//! The precise account of CPU time: the time that each task used between two instants. All of it adds up to
 //! time × CPUs.
 //!
 //! See `README.md` in this folder for what is counted, and where.
@@ -33,7 +33,7 @@ pub fn family() -> Family {
     };
     Family {
         name: "account".to_owned(),
-        abi: 0, // nothing of it is ever pinned
+        abi: 0, // the family pins nothing
         samples: Vec::new(),
         kind: Kind::Account(account),
         since: (6, 1),

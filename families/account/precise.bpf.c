@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The precise account of CPU time: who ran how long, to the nanosecond, so that the sum of all
- * is the time that has passed times the CPUs. "account.h" says how it works (A1 … A6).
+ * The precise account of CPU time: how long each thread ran, to the nanosecond. The sum over all threads and idle time is the
+ * elapsed time × CPUs. "account.h" says how it works (A1 … A6).
  *
- * What a switch costs is a clock, two look-ups of storage and a few additions; all else is done
- * once a snapshot, or once in a thread's life.
+ * A switch costs one reading of the clock, two look-ups of storage and a few additions. All other work is done once per snapshot,
+ * or once in a thread's life.
  */
 #include "precise.bpf.h"
 #include "calls.bpf.h"
@@ -12,7 +12,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A3. The exchange also keeps the clock from being read before `seq` is odd for all. */
+/* A3. The exchange also orders the clock: it is read after all CPUs can see that `seq` is odd. */
 static __always_inline void precise_enter(struct account_cpu *c)
 {
 	__sync_lock_test_and_set(&c->seq, c->seq + 1);
@@ -24,14 +24,13 @@ static __always_inline void precise_leave(struct account_cpu *c)
 	ts_write(c->seq, c->seq + 1);
 }
 
-/* Unique as long as a pid is not used again within a microsecond, or to the microsecond 50 days
- * later. */
+/* Unique unless a pid is used again within a microsecond, or 50 days later to the microsecond. */
 static __always_inline u64 precise_id(struct task_struct *task)
 {
 	return BPF_CORE_READ(task, start_boottime) >> 10 << 22 | (BPF_CORE_READ(task, pid) & 0x3fffff);
 }
 
-/* Before a thread first runs, or when it is adopted. */
+/* Opens the account of a thread: before the thread first runs, or when it is adopted. */
 static __always_inline void precise_open(struct task_struct *task)
 {
 	struct account_thread *t;
@@ -48,7 +47,7 @@ static __always_inline void precise_open(struct task_struct *task)
 	tgid = task->tgid;
 	if (bpf_map_lookup_elem(&chosen, &tgid)) {
 		t->own.exact = 1;
-		t->in = ACCOUNT_IN_KERNEL; /* which it leaves by a system call's end */
+		t->in = ACCOUNT_IN_KERNEL; /* it leaves the kernel at the end of a system call */
 	}
 	precise_kernel(&t->base, task);
 	ts_wmb();
@@ -77,8 +76,8 @@ static __noinline int precise_enter_ran(struct account_thread *t, u64 T)
 	return 0;
 }
 
-/* A1: the thread leaves a CPU for the first time since the instant T; it has `own` so far, and
- * ran for `before` until then. */
+/* A1: the thread leaves a CPU for the first time after the instant T. Its account until this slice is `own`; in this slice it ran
+ * for `before` until T. */
 static __noinline int precise_keep(struct account_thread *t, struct task_struct *prev, u64 T, u64 before)
 {
 	if (!t || !prev)
@@ -88,15 +87,14 @@ static __noinline int precise_keep(struct account_thread *t, struct task_struct 
 	precise_user(&t->kept.own, t->in, t->mark);
 	precise_kernel(&t->kept.kernel, prev);
 	precise_since(&t->kept.kernel, &t->base);
-	/* Seen by whoever sees the account go on (A4). */
+	/* A reader that sees the running account go on sees this, too (A4). */
 	__sync_lock_test_and_set(&t->kept_at, T);
 	return 0;
 }
 
 /*
- * A6: the thread has left the CPU for the last time. Whose child it was has been taken down at
- * its exit; it may have been handed to another one since. Its `sighand` goes when it is reaped,
- * and until then its parent is there.
+ * A6: the thread has left the CPU for the last time. Its parent was recorded at its exit; the thread may have another parent
+ * since. Its `sighand` is NULL once the thread is reaped; until then its parent exists.
  */
 static __noinline int precise_end(struct account_thread *t, struct task_struct *prev, u64 now)
 {
@@ -129,12 +127,12 @@ static __noinline int precise_end(struct account_thread *t, struct task_struct *
 	precise_since(&entry->times.kernel, &t->base);
 	entry->who = t->who;
 	__sync_lock_test_and_set(&entry->number, number);
-	/* Entries of `ran` that lead here find nobody. */
+	/* Entries of `ran` that point to this storage find no thread. */
 	ts_write(t->id, 0);
 	return 0;
 }
 
-/* The CPU's own account as of T, when it first does something after it. */
+/* Keeps the CPU's account as of T, at the CPU's first switch after T. */
 static __noinline int precise_keep_cpu(struct account_cpu *c, u64 T)
 {
 	u64 before = c->start < T ? T - c->start : 0;
@@ -151,7 +149,7 @@ static __noinline int precise_keep_cpu(struct account_cpu *c, u64 T)
 	return 0;
 }
 
-/* Somebody else leaves the CPU than was seen to come: see struct account_moved. */
+/* The task that leaves the CPU is not the task that was seen to come: see struct account_moved. */
 static __noinline int precise_move(struct account_cpu *c, struct task_struct *prev, u64 me, u64 now, u64 T)
 {
 	u64 start, ran = now, unowned = 0;
@@ -171,20 +169,21 @@ static __noinline int precise_move(struct account_cpu *c, struct task_struct *pr
 		c->moved[i].unowned = unowned;
 		c->moved[i].to = me;
 	}
-	/* Two slices: the first is nobody's, … */
+	/* Two slices: the first is unowned, … */
 	c->running = ACCOUNT_RUNS_UNOWNED;
 	if (now > T && c->kept_at != T && start + unowned > T)
 		precise_keep_cpu(c, T);
 	c->own.unowned += unowned;
-	/* … the second is who leaves. */
+	/* … the second belongs to the task that leaves. */
 	c->start = start + unowned;
 	c->running = me == ACCOUNT_ID_IDLE ? ACCOUNT_RUNS_IDLE :
 		     me == ACCOUNT_ID_UNOWNED ? ACCOUNT_RUNS_UNOWNED : ACCOUNT_RUNS_THREAD;
 	return 0;
 }
 
-/* A chosen thread leaves that had come onto the CPU unseen, and has called the kernel since (precise_call()): its calls took
- * the first of them, at `came`, for its coming. Where it was between its coming, at `start`, and then, it had been before. */
+/* A chosen thread leaves the CPU. The switch to it was not seen, and it has made system calls since. precise_call() took the
+ * first of these calls, at `came`, for the slice's start. From the slice's true start, `start`, until `came` the thread was where
+ * it was before that call (`came_in`). */
 static __always_inline void precise_unseen(struct account_thread *t, u64 start)
 {
 	u64 before = t->came > start ? t->came - start : 0;
@@ -211,7 +210,7 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 	start = c->start;
 	if (ts_unlikely(!c->since))
 		c->since = start = c->start = now;
-	if (now < start) /* clocks of two CPUs, after a repair of the kernel's */
+	if (now < start) /* the kernel has corrected the clocks of the CPUs */
 		now = start;
 	steal_now = precise_steal(prev);
 	if (constants.steal) {
@@ -283,8 +282,8 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 	return 0;
 }
 
-/* Every thread that is made, of whatever kind, before it runs: not in sched_switch, where
- * allocating would be dear, and takes locks that others hold there. */
+/* Opens the account of every new thread before it runs. sched_switch does not do this: there, an allocation would be expensive,
+ * and takes locks that may be held already. */
 SEC("tp_btf/task_newtask")
 int BPF_PROG(precise_new, struct task_struct *task)
 {
@@ -292,15 +291,16 @@ int BPF_PROG(precise_new, struct task_struct *task)
 	return 0;
 }
 
-/* It is going to die: its parent is still sure, its name is known, and it runs on for a while. */
+/* A thread exits, and runs on for a while. Its parent and its name are still certain. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(precise_exit, struct task_struct *task)
 {
 	struct account_thread *t = bpf_task_storage_get(&threads, task, NULL, 0);
 
 	/*
-	 * It has no account if the kernel left precise_new() out, or refused the storage, since another task was preempted on that
-	 * CPU amid either of these. With an account from now on, its exit is told. The time until now stays in no thread's account.
+	 * The thread has no account if the kernel skipped precise_new() or refused the storage. Both happen if another task was
+	 * preempted on that CPU amid one of them. With an account from here on, the thread's exit is reported. The time until
+	 * here is in no thread's account.
 	 */
 	if (ts_unlikely(!t || !t->id)) {
 		precise_open(task);
@@ -311,7 +311,7 @@ int BPF_PROG(precise_exit, struct task_struct *task)
 	return 0;
 }
 
-/* The threads that are there when the account is begun. */
+/* Opens the accounts of the threads that exist when the account begins. */
 SEC("iter/task")
 int precise_adopt(struct bpf_iter__task *ctx)
 {
@@ -322,7 +322,7 @@ int precise_adopt(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Called on each CPU, once: an idle CPU may not switch for long. */
+/* Called once on each CPU: an idle CPU may not switch for a long time. */
 SEC("raw_tp")
 int precise_start(struct bpf_raw_tracepoint_args *ctx)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The maps of the precise account, and what its programs and those of its readers share. */
+/* The maps of the precise account, and functions that its programs and its readers' programs share. */
 #ifndef TOPSTAT_ACCOUNT_PRECISE_H
 #define TOPSTAT_ACCOUNT_PRECISE_H
 
@@ -46,7 +46,7 @@ struct {
 	__type(value, struct account_dead);
 } dead SEC(".maps");
 
-/* By tgid: processes whose system calls are looked at. */
+/* By tgid: the processes whose system calls are traced. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, ACCOUNT_CHOSEN);
@@ -61,8 +61,8 @@ static __always_inline struct account_cpu *precise_slot(void)
 	return bpf_map_lookup_elem(&slots, &cpu);
 }
 
-/* What the hypervisor has taken from this CPU so far, as of when the run queue's clock was last
- * brought up to date, as every switch and every tick does. */
+/* The time that the hypervisor has taken from this CPU, as of the last update of the run queue's clock. Every switch and every
+ * tick updates that clock. */
 static __always_inline u64 precise_steal(struct task_struct *on_cpu)
 {
 	if (!constants.steal || !bpf_core_field_exists(on_cpu->se.cfs_rq->rq->prev_steal_time_rq))
@@ -70,15 +70,16 @@ static __always_inline u64 precise_steal(struct task_struct *on_cpu)
 	return on_cpu->se.cfs_rq->rq->prev_steal_time_rq;
 }
 
-/* Net time on the CPUs: what a thread spends in user space or in the kernel for itself. */
+/* Net time of a thread: its CPU time in user space and in the kernel, without interrupts, softirqs and steal. */
 static __always_inline u64 precise_net(const struct account_own *own)
 {
 	return own->run - own->irq - own->softirq - own->steal;
 }
 
 /*
- * From the mark on, a chosen thread was in user space or in the kernel until its net time was `net`. What the hypervisor takes
- * is known a little later than it was taken (precise_steal()). So net time may go back in the kernel: then that was user time.
+ * A chosen thread was in user space or in the kernel (`in`) from the net time `mark` to the net time `net`. Steal becomes known a
+ * little later than it is taken (precise_steal()). So net time may go back while the thread is in the kernel: then the stolen
+ * time was counted as user time.
  */
 static __always_inline void precise_part(struct account_own *own, u64 in, u64 mark, u64 net)
 {
@@ -90,7 +91,7 @@ static __always_inline void precise_part(struct account_own *own, u64 in, u64 ma
 	}
 }
 
-/* What has become user time since the mark, as of an instant, which may be before the mark. */
+/* Adds the user time since the mark, as of an instant. The instant may be before the mark. */
 static __always_inline void precise_user(struct account_own *own, u64 in, u64 mark)
 {
 	u64 net = precise_net(own);
@@ -99,7 +100,7 @@ static __always_inline void precise_user(struct account_own *own, u64 in, u64 ma
 		own->user += net - mark;
 }
 
-/* What the kernel has accounted for so far. */
+/* The kernel's counters of a task. */
 static __always_inline void precise_kernel(struct account_kernel *k, struct task_struct *task)
 {
 	k->utime = BPF_CORE_READ(task, utime);
@@ -120,7 +121,7 @@ static __always_inline void precise_since(struct account_kernel *k, const struct
 	k->switches -= base->switches;
 }
 
-/* Who the task is. Every read may meet memory that is gone: it then reads zeroes. */
+/* The identity of a task. A read of memory that is gone gives zeroes. */
 static __always_inline void precise_who(struct account_who *who, struct task_struct *task)
 {
 	struct task_struct *leader = BPF_CORE_READ(task, group_leader);

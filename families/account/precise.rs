@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes snapshots of the precise account: `account.h` says why they are consistent (A1 … A6).
+//! Takes snapshots of the precise account. `account.h` says why they are consistent (A1 … A6).
 
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
@@ -17,56 +17,56 @@ use crate::family::AccountReader;
 
 const OBJECT: &[u8] = object!("account/precise_read.bpf.o");
 
-/// How long a reader has the choice of the instant to itself, in ns. One that has died holds up others for so long.
+/// How long a reader's claim on the instant lasts, in ns. A reader that has died holds up other readers for this time.
 const CLAIM_NS: u64 = 500_000_000;
-/// How often to try to get it, and how long to wait in between: together, longer than a claim.
+/// Attempts to get the claim, and the wait between two: together, longer than a claim lasts.
 const CLAIM_TRIES: u32 = 600;
 const CLAIM_PAUSE: Duration = Duration::from_millis(1);
-/// How often a CPU is given the time to finish a switch: it may be a virtual one that doesn't run.
+/// Attempts to read a CPU amid a switch: a virtual CPU may not run for a while.
 const BUSY_TRIES: u32 = 10_000;
-/// How often a snapshot is begun anew because another reader thought this one dead, or a slice was moved meanwhile.
+/// Attempts at a snapshot: one fails if another reader thought this reader dead, or if a slice was moved during the snapshot.
 const SNAPSHOT_TRIES: u32 = 5;
-/// Threads that ended and have been taken down between two snapshots, at most: 40 MB.
+/// Ended threads that are kept between two snapshots, at most: 40 MB.
 const PENDING_MAX: usize = 1 << 17;
 
-/// What of a CPU's own time was shown before but is in another account, or the other way round.
+/// Time that was shown as the CPU's own before but is in another account, less time for which the reverse holds.
 #[derive(Clone, Copy, Default)]
 struct Moved {
     idle_ns: i64,
     unowned_ns: i64,
 }
 
-/// A reader of the precise account. Readers don't disturb each other, and each has intervals of its own.
+/// A reader of the precise account. Readers don't disturb each other; each has its own intervals.
 pub struct Precise {
     accountant: Arc<Accountant>,
     object: Object,
     section: Shared,
     cpu_rows: Shared,
     ledger: Ledger,
-    /// Where the ring `ran` stood at the latest instant.
+    /// The end of the ring `ran` at the latest instant.
     ran_from: u64,
     instant: u64,
     cpus: Vec<abi::account_cpu_row>,
-    /// The place in the ring up to which it has been read, and what was there.
+    /// The number of the last entry of the ring `dead` that was read, and the entries read but not yet shown.
     dead_read: u64,
     pending: Vec<abi::account_dead>,
     unseen: u64,
-    /// Look at all threads next time: those known may have ended unseen.
+    /// Look at all threads next time: threads in the ledger may have ended unseen.
     look_at_all: bool,
 }
 
-/// The state at an instant, as it was read.
+/// The state at an instant.
 struct State {
     time: SystemTime,
     instant: u64,
-    /// A5: where the ring `ran` stood when the instant was written.
+    /// A5: the end of the ring `ran` when the instant was written.
     ran_from: u64,
     cpus: Vec<abi::account_cpu_row>,
     rows: Vec<abi::account_row>,
     all: bool,
 }
 
-/// What the programs are run for.
+/// The purpose of running the programs, for errors.
 const READ: &str = "take a snapshot of the CPU time of tasks";
 
 fn failed(why: impl Into<String>) -> Error {
@@ -74,7 +74,7 @@ fn failed(why: impl Into<String>) -> Error {
 }
 
 impl Precise {
-    /// Loads the programs that read, and takes the first snapshot: the first interval begins.
+    /// Loads the reading programs, and takes the first snapshot: the first interval begins.
     pub(super) fn new(accountant: Arc<Accountant>) -> Result<Self, Error> {
         let constants = accountant.constants;
         let mut object = bpf::open("precise_read", OBJECT)?;
@@ -105,10 +105,10 @@ impl Precise {
         Ok(reader)
     }
 
-    /// What all tasks have used since the previous call, or since the reader was made.
+    /// The CPU time that all tasks have used since the previous call, or since the reader was made.
     ///
     /// # Errors
-    /// When the kernel does not run the programs that read, or something holds up all readers.
+    /// When the kernel does not run the reading programs, or another process holds up all readers.
     pub fn interval(&mut self, each: Each) -> Result<Interval, Error> {
         for left in (0..SNAPSHOT_TRIES).rev() {
             if let Some(state) = self.state(left == 0)? {
@@ -118,8 +118,8 @@ impl Precise {
         Err(failed("other readers are faster; too many of them read at once"))
     }
 
-    /// Takes down which threads have ended. To be called every second or so where intervals are long: the kernel keeps
-    /// only so many. It costs a few nanoseconds, and some more for each thread that has ended.
+    /// Reads the threads that have ended since the last call. With long intervals, call this about every second: the kernel
+    /// keeps a limited number of ended threads. It costs a few nanoseconds, and some more for each thread that has ended.
     pub fn poll(&mut self) {
         let mut patience = BUSY_TRIES;
         let end = self.dead_end();
@@ -134,7 +134,7 @@ impl Precise {
             let index = (number & kept) as usize;
             let offset = offset_of!(abi::account_dead, number);
             match self.accountant.dead.read::<u64>(index, offset) {
-                // Is being written; those behind it may have ended before.
+                // The entry is being written. Threads in later entries may have ended before it.
                 found if found < number && patience > 0 => {
                     patience -= 1;
                     std::thread::yield_now();
@@ -174,7 +174,7 @@ impl Precise {
         }
     }
 
-    /// A number of those that the section begins with.
+    /// A number from the beginning of the section.
     fn word(&self, at: usize) -> u64 {
         self.section.read(0, at)
     }
@@ -183,7 +183,7 @@ impl Precise {
         self.word(offset_of!(abi::account_section, next))
     }
 
-    /// Chooses the instant.
+    /// Chooses the instant. Returns the time of day before it.
     fn begin(&self) -> Result<SystemTime, Error> {
         for _ in 0..CLAIM_TRIES {
             let time = SystemTime::now();
@@ -196,8 +196,8 @@ impl Precise {
         Err(failed("another reader does not finish"))
     }
 
-    /// All that has run, at one instant. `None`: another reader has chosen another one meanwhile, or (unless it is the
-    /// last try: where many thousands are read there is always one) a slice was moved.
+    /// Reads all that has run, as of one instant. `None`: another reader has chosen another instant during the read, or a slice
+    /// was moved. The last try ignores moved slices: where many thousands of threads are read, there is always one.
     fn state(&mut self, last: bool) -> Result<Option<State>, Error> {
         let time = self.begin()?;
         self.read_cpus()?;
@@ -226,8 +226,8 @@ impl Precise {
         Ok(Some(State { time, instant, ran_from, cpus, rows, all }))
     }
 
-    /// Whether a slice that was taken for one thread's has turned out to be another one's while threads were read: it
-    /// may be in both accounts.
+    /// Whether a slice that was counted to one thread has moved to another thread while threads were read: both accounts may
+    /// contain it.
     fn moved_meanwhile(&self, cpus: &[abi::account_cpu_row]) -> bool {
         cpus.iter().enumerate().filter(|(_, row)| row.assumed != 0).any(|(cpu, row)| {
             let offset = |i| offset_of!(abi::account_cpu, moved) + i * size_of::<abi::account_moved>();
@@ -250,7 +250,7 @@ impl Precise {
         Err(failed(format!("CPU {first} is in the midst of a switch all the while")))
     }
 
-    /// The threads in the ring `ran`; false: it has run over.
+    /// Reads the threads in the ring `ran`. False: the ring has overrun.
     fn read_ran(&self, rows: &mut Vec<abi::account_row>) -> Result<bool, Error> {
         let ran_end = || self.accountant.control.read::<u64>(0, offset_of!(abi::account_control, ran_end));
         let kept = u64::from(self.accountant.constants.ran_mask);
@@ -267,14 +267,14 @@ impl Precise {
         Ok(self.word(offset_of!(abi::account_section, overrun)) == 0 && ran_end().saturating_sub(self.ran_from) <= kept)
     }
 
-    /// All threads that have ever run.
+    /// Reads all threads that have ever run.
     fn read_all(&self, rows: &mut Vec<abi::account_row>) -> Result<(), Error> {
         let bytes = bpf::iterate(&self.object, "precise_all", READ)?;
         rows.extend(bytes.chunks_exact(size_of::<abi::account_row>()).map(bpf::from_bytes::<abi::account_row>));
         Ok(())
     }
 
-    /// The rows that a program has just written.
+    /// Takes the rows that a program has just written.
     fn take(&self, rows: &mut Vec<abi::account_row>) {
         let count = self.section.read::<u32>(0, offset_of!(abi::account_section, rows)).min(abi::ACCOUNT_ROWS) as usize;
         let first = offset_of!(abi::account_section, row);
@@ -283,7 +283,7 @@ impl Precise {
         );
     }
 
-    /// From the state at this instant, and that at the one before, to what happened in between.
+    /// Turns this state and the state at the previous instant into the interval between them.
     fn settle(&mut self, each: Each, state: State) -> Interval {
         let (begin, end) = (self.instant, state.instant);
         let mut page = self.ledger.page(each);
@@ -309,7 +309,7 @@ impl Precise {
                 }
             }
         }
-        // Those that have ended first: what is known of their end is all there is to know.
+        // Threads that have ended come first: the entry in `dead` is their final account.
         let (ended, later): (Vec<_>, Vec<_>) = self.pending.drain(..).partition(|d| d.died <= end);
         for dead in ended.iter().filter(|d| d.died > begin) {
             page.ended(dead);
@@ -352,7 +352,7 @@ impl Precise {
     }
 }
 
-/// What happened on a CPU.
+/// The time of a CPU in the interval.
 fn cpu(
     cpu: u32,
     now: &abi::account_cpu_row,
@@ -367,7 +367,7 @@ fn cpu(
     let wall_ns = end.saturating_sub(begin.max(now.since));
     let idle_all_ns = since(now.own.idle.saturating_add_signed(moved.idle_ns), then.idle);
     let unowned_ns = since(now.own.unowned.saturating_add_signed(moved.unowned_ns), then.unowned);
-    // The parts of idle were read a moment later than the whole.
+    // The parts of idle time were read a moment later than the whole.
     let mut left = idle_all_ns;
     let mut take = |part: u64| {
         let part = part.min(left);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Reads the precise account: programs that are called, never attached. Each reader has its own,
- * with a section of its own, and nothing is drained: readers only take turns in choosing the
- * instant.
+ * Reads the precise account. These programs are called, never attached. Each reader has its own programs and its own section.
+ * Nothing is drained: readers only take turns in choosing the instant.
  */
 #include "precise.bpf.h"
 
@@ -25,15 +24,15 @@ struct {
 	__type(value, struct account_cpu_row);
 } cpu_rows SEC(".maps");
 
-/* How far ahead of now the instant is put (A2), and how long before it it must have been
- * written: longer than a load can be early, or a store late. */
+/* AHEAD_NS: how far ahead of now the instant lies (A2). MARGIN_NS: how long before the instant it must have been written. This is
+ * longer than a load can be early, or a store late. */
 #define AHEAD_NS 4000
 #define MARGIN_NS 1000
-/* How often an instant is chosen anew because it was written too late. */
+/* Attempts at an instant that is written in time. */
 #define TRIES 8
-/* How many times a clock is looked at until the instant has passed, at 20 ns or more each. */
+/* Readings of the clock until the instant has passed. Each takes 20 ns or more. */
 #define SPINS 2000
-/* How often a CPU is looked at that is in the midst of a switch. */
+/* Attempts to read the slot of a CPU that is amid a switch. */
 #define LOOKS 200
 
 static __always_inline struct account_section *precise_section(void)
@@ -50,8 +49,8 @@ static __always_inline void precise_fence(struct account_section *s)
 }
 
 /*
- * Begin a snapshot: choose the instant (A2), and wait until it is past. Argument: how long the
- * reader claims the choice for, in ns; if it has died, others go on after that.
+ * Begins a snapshot: chooses the instant (A2), and waits until it has passed. Argument: how long the reader's claim on the
+ * instant lasts, in ns. If the reader has died, other readers go on after that time.
  */
 SEC("raw_tp")
 int precise_begin(struct bpf_raw_tracepoint_args *ctx)
@@ -87,7 +86,7 @@ int precise_begin(struct bpf_raw_tracepoint_args *ctx)
 	return ACCOUNT_DONE;
 }
 
-/* Whether the instant is this reader's still; gives the choice to others. */
+/* Says whether the instant is still this reader's, and releases the claim. */
 SEC("raw_tp")
 int precise_finish(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -113,10 +112,10 @@ static __always_inline int precise_is_on(u64 thread, u64 id, u32 cpu)
 }
 
 /*
- * Whether a CPU is offline that a thread was last seen to come onto. It goes there by a switch to idle
- * that the kernel does not trace: a tracepoint is passed over where the CPU counts as offline already.
- * When it comes back it switches from idle, so that the slice is moved (struct account_moved). The last
- * thread is the CPU's own, which stops it, and it leads to the CPU's run queue.
+ * Whether a CPU is offline that a thread was last seen to come onto. A CPU goes offline by a switch to idle. The kernel does not
+ * trace that switch: it skips tracepoints on a CPU that counts as offline already. When the CPU comes back it switches from idle,
+ * so the slice is moved (struct account_moved). The last thread on the CPU is the CPU's own thread that stops the CPU. It leads
+ * to the CPU's run queue.
  */
 static __always_inline int precise_is_offline(u64 thread, u64 id, u32 cpu)
 {
@@ -137,8 +136,8 @@ static __always_inline int precise_is_offline(u64 thread, u64 id, u32 cpu)
 }
 
 /*
- * One CPU at the instant. A slot that is written meanwhile is read again: what it says must be
- * of one moment, and all that came before the instant must be in it (A3).
+ * Reads one CPU as of the instant. A slot that is written during the read is read again: its members must belong to one moment,
+ * and it must contain all that came before the instant (A3).
  */
 __noinline int precise_cpu(u32 cpu)
 {
@@ -189,7 +188,7 @@ __noinline int precise_cpu(u32 cpu)
 		if (running == ACCOUNT_RUNS_THREAD && c->start < T) {
 			row->thread = c->thread;
 			row->id = id;
-			/* If it has left as it should, the slot is another one by now. */
+			/* If the thread's departure had been seen, the slot would have changed by now. */
 			if (!precise_is_on(row->thread, row->id, cpu)) {
 				row->own.unowned += before;
 				row->assumed = ACCOUNT_ID_UNOWNED;
@@ -206,8 +205,8 @@ __noinline int precise_cpu(u32 cpu)
 	return ACCOUNT_BUSY;
 }
 
-/* All CPUs, from one on. Argument: the first. Returns ACCOUNT_BUSY, and its number in `next`, when
- * one is in the midst of a switch for long: its virtual CPU doesn't run. */
+/* Reads the CPUs from the one in the argument on. Returns ACCOUNT_BUSY, and the CPU's number in `next`, if a CPU is amid a switch
+ * for a long time: then it is a virtual CPU that does not run. */
 SEC("raw_tp")
 int precise_cpus(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -231,7 +230,7 @@ int precise_cpus(struct bpf_raw_tracepoint_args *ctx)
 
 #define NOWHERE ~0U
 
-/* What a thread has used since it began to run on the CPU, up to the instant. */
+/* Adds what the running thread has used from the slice's start to the instant. */
 static __always_inline void precise_slice(struct account_section *s, struct account_own *own, u32 cpu,
 					  struct task_struct *task)
 {
@@ -251,8 +250,8 @@ static __always_inline void precise_slice(struct account_section *s, struct acco
 }
 
 /*
- * One thread at the instant, into the next row. `cpu`: where it runs, if a slot says that it
- * does. The storage is read in the order of A4, and believed if its id is the same afterwards.
+ * Reads one thread as of the instant into the next row. `cpu`: the CPU on which a slot says that the thread runs, or NOWHERE. The
+ * storage is read in the order of A4; the row is valid if the storage's id is unchanged afterwards.
  */
 __noinline int precise_thread(u64 thread, u64 id, u32 cpu)
 {
@@ -300,7 +299,7 @@ __noinline int precise_running(u32 cpu)
 	return 0;
 }
 
-/* The threads that run, from a CPU on. Argument: the first. */
+/* Reads the threads that run on the CPUs from the one in the argument on. */
 SEC("raw_tp")
 int precise_runs(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -319,8 +318,8 @@ int precise_runs(struct bpf_raw_tracepoint_args *ctx)
 	return ACCOUNT_DONE;
 }
 
-/* An entry of `ran`. One that is being written is passed over: its thread left a CPU after that
- * one's slot was read, so it is among those that ran at the instant. */
+/* Reads an entry of `ran`. An entry that is being written is skipped: its thread left a CPU after that CPU's slot was read, so
+ * the thread is among those that ran at the instant. */
 __noinline int precise_entry(u64 number)
 {
 	struct account_section *s = precise_section();
@@ -342,8 +341,7 @@ __noinline int precise_entry(u64 number)
 	return 0;
 }
 
-/* The threads that ran (A5): entries of the ring, from the one in argument 0 to the one in
- * argument 1, which must be less than ACCOUNT_ROWS apart. */
+/* Reads threads that ran (A5): the entries of the ring from argument 0 to argument 1, at most ACCOUNT_ROWS. */
 SEC("raw_tp")
 int precise_ran(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -362,7 +360,7 @@ int precise_ran(struct bpf_raw_tracepoint_args *ctx)
 	return ACCOUNT_DONE;
 }
 
-/* All threads that have ever run: for a reader's first snapshot, or after an overrun. */
+/* Reads all threads that have ever run: for a reader's first snapshot, or after an overrun. */
 SEC("iter/task")
 int precise_all(struct bpf_iter__task *ctx)
 {
@@ -376,7 +374,7 @@ int precise_all(struct bpf_iter__task *ctx)
 	if (!t || !t->id || (!t->own.run && t->kept_at != s->instant))
 		return 0;
 	s->rows = 0;
-	/* By way of memory, which makes a number of it. */
+	/* Through memory, which turns the pointer into a number. */
 	ts_write(s->address, (u64)t);
 	precise_thread(ts_read(s->address), t->id, NOWHERE);
 	if (s->rows)

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the account of a thread becomes what it has used.
+//! Turns a thread's account into its usage.
 
 use topstat_model::interval::Usage;
 
 use super::abi;
 
-/// Takes a thread's account on to a later one.
+/// Brings a thread's usage up to a later account.
 ///
-/// `run_ns` is to the nanosecond at the instant; its parts were read within the moment after it. What a part is
-/// ahead of the whole it gets with the next account, so that the parts always add up. What is left is user and
-/// system, in the ratio of the kernel's own times and, like those, never running backwards (the kernel's
-/// `cputime_adjust()`); or as `user_ns` says, what was used in user space since the account before, where that is
-/// known exactly.
+/// `run_ns` is exact to the nanosecond at the instant. Its parts are read in the moment after the instant. A part that is ahead
+/// of the whole gets the excess with the next account, so that the parts always add up. The rest of `run_ns` is user and system
+/// time, in the ratio of the kernel's own times. Neither of them ever runs backwards (as in the kernel's `cputime_adjust()`). If
+/// `user_ns` is given, it decides instead of the ratio: it is the exact user time since the previous account.
 pub fn advance(usage: &mut Usage, times: &abi::account_times, kernel_thread: bool, user_ns: Option<u64>) {
     let run_ns = times.own.run.max(usage.run_ns);
     let mut left = run_ns - usage.run_ns;
@@ -82,7 +81,7 @@ mod tests {
                 assert!(now >= then, "{account:?}");
             }
         }
-        // In the end, what was ahead has come in.
+        // After the last account, each part has caught up.
         assert_eq!((usage.irq_ns, usage.softirq_ns, usage.steal_ns), (700, 90, 10));
     }
 
@@ -91,7 +90,7 @@ mod tests {
         let mut usage = Usage::default();
         advance(&mut usage, &times([1_000_000, 0, 0, 0], [3_000_000, 1_000_000, 1_500_000, 0, 0]), false, None);
         assert_eq!((usage.user_ns, usage.system_ns, usage.guest_ns), (750_000, 250_000, 375_000));
-        // Known exactly, whatever the ticks say.
+        // The exact user time overrides the ratio of the ticks.
         advance(&mut usage, &times([1_001_000, 0, 0, 0], [3_000_000, 1_000_000, 0, 0, 0]), false, Some(300));
         assert_eq!((usage.user_ns, usage.system_ns), (750_300, 250_700));
         let mut never_ticked = Usage::default();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Payloads of system calls that read, write, send or receive, when they return: then what was received is there, and it
- * is known how much was moved. The arguments are still where the system call was entered with them.
+ * Payloads of system calls that read, write, send or receive, when they return. At that moment received data is in memory, and
+ * the number of bytes moved is known. The registers still hold the arguments of the call.
  */
 #include "observe/host.h"
 #include "observe/process.bpf.h"
@@ -22,7 +22,7 @@ struct pt_regs {
 #define FIRST(regs) ((regs)->di)
 #define SECOND(regs) ((regs)->si)
 
-/* Its numbers are those of 32 bits, which mean other system calls. */
+/* A 32-bit system call: its number means another system call. */
 struct thread_info___compat {
 	u32 status;
 } CORE;
@@ -55,7 +55,7 @@ static __always_inline int capture_foreign(struct task_struct *task)
 }
 #endif
 
-/* What user space gives to the kernel. */
+/* Structures that user space passes to the kernel. */
 struct user_vector {
 	u64 base;
 	u64 bytes;
@@ -93,8 +93,8 @@ static __always_inline int capture_wants(struct task_struct *task)
 	return 1;
 }
 
-/* Where the payload begins, and how many bytes are there in one piece. Of several pieces it is the first one that is not
- * empty, of four. */
+/* Finds the beginning of the payload, and its bytes in one piece. Among several pieces, it is the first non-empty one of the
+ * first four. */
 static __always_inline u64 capture_payload(u32 way, u64 second, u64 moved, u64 *from)
 {
 	struct user_message message;

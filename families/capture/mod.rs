@@ -14,13 +14,13 @@ use crate::events::{Capture, Options};
 use crate::family::{EventKind, Family, FieldAt, Payload, RowColumn, Streaming, columns};
 use crate::process;
 
-/// The names of the system calls that are known, and how each names its payload.
+/// The names of the supported system calls.
 const NAMES: [&str; 14] = [
     "read", "pread64", "readv", "preadv", "preadv2", "recvfrom", "recvmsg", "write", "pwrite64", "writev", "pwritev",
     "pwritev2", "sendto", "sendmsg",
 ];
 
-/// By their places among [`NAMES`]: the number, the way, and whether it is one that writes or sends.
+/// The number of each system call, how it names its payload, and whether it writes or sends; in the order of [`NAMES`].
 fn calls() -> [(i64, u32, bool); NAMES.len()] {
     use abi::{CAPTURE_BUFFER as BUFFER, CAPTURE_MESSAGE as MESSAGE, CAPTURE_VECTOR as VECTOR};
     [
@@ -94,7 +94,7 @@ fn constants(options: &Options) -> Result<Vec<u8>, Error> {
     }
     constants.pid[..wanted.pids.len()].copy_from_slice(&wanted.pids);
     if let Some(comm) = &wanted.comm {
-        // As the kernel keeps it: cut, and with zeroes behind it.
+        // In the kernel's form: cut, and filled up with zeroes.
         let most = constants.comm.len() - 1;
         for (to, from) in constants.comm[..most].iter_mut().zip(comm.bytes()) {
             *to = core::ffi::c_char::from_ne_bytes([from]);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Events of TCP connections. What is known of a connection between its events is in the storage of its socket:
+ * Events of TCP connections. The storage of the socket keeps the state between a connection's events:
  *
- *   N1  An object is its socket's own if `self` is the socket's address. A socket that was accepted has a copy of the
- *       listener's object, from which it takes who listens, and makes it its own when it is established.
- *   N2  A connection is OPEN from its open event, or since it was there before the programs were, to its close event,
- *       which takes it back. Whoever finds it open when the socket goes makes up for a close event that the kernel has
- *       kept from inet_sock_set_state's program, since that one was running on the CPU.
+ *   N1  An object is its socket's own if `self` is the socket's address. An accepted socket has a copy of the listener's object,
+ *       which contains the listening process. connection_open() makes the copy its own when the connection is established.
+ *   N2  A connection is OPEN from its open event, or from the start of the programs if it is older, until its close event. If a
+ *       socket is destroyed with an OPEN connection, the kernel has skipped the close event at inet_sock_set_state's program,
+ *       which was running on the CPU; then the program at tcp_destroy_sock emits it.
  */
 #include "observe/host.h"
 #include "observe/process.bpf.h"
@@ -19,7 +19,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 const volatile struct connections_constants constants SEC(".rodata.constants") = {};
 
-/* Of asm-generic/errno.h. */
+/* From asm-generic/errno.h. */
 enum { EPIPE_ = 32, ECONNRESET_ = 104, ETIMEDOUT_ = 110, ECONNREFUSED_ = 111 };
 
 struct sock___error {
@@ -52,7 +52,7 @@ enum connection_phase {
 
 struct connection {
 	u64 self; /* N1 */
-	u64 since_ns; /* 0: not known */
+	u64 since_ns; /* 0: unknown */
 	struct process_who who;
 	u32 phase; /* enum connection_phase */
 	u32 side; /* enum connections_side */
@@ -60,7 +60,7 @@ struct connection {
 
 HOST_STORAGE(connections, sk, struct connection);
 
-/* Who it is at both ends. The port of this side is also there when it was given back. */
+/* Set the addresses of both ends. `inet_sport` keeps this side's port after its release. */
 static __always_inline void connection_name(struct connections_event *e, struct sock *sk)
 {
 	u16 family = sk->__sk_common.skc_family;
@@ -80,7 +80,7 @@ static __always_inline void connection_name(struct connections_event *e, struct 
 	e->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
 }
 
-/* What TCP has counted, with the connection's lock. */
+/* Set TCP's counters. With the connection's lock. */
 static __always_inline void connection_totals(struct connections_event *e, struct sock *sk)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
@@ -103,7 +103,7 @@ static __always_inline void connection_totals(struct connections_event *e, struc
 	e->tx_segments = tp->segs_out;
 	e->resent_segments = tp->total_retrans;
 	e->rtt_us = more->srtt_us >> 3;
-	/* Before it was measured all bits are set. */
+	/* Before the first measurement all bits are set. */
 	e->rtt_min_us = e->rtt_us ? more->rtt_min.s[0].v : 0;
 }
 
@@ -138,7 +138,7 @@ static __always_inline u32 connection_reason(u32 from, u32 error)
 	}
 }
 
-/* One event, with all that there is to know by now. */
+/* Emit an event with all known values. */
 static __always_inline void connection_tell(struct sock *sk, struct connection *c, u32 kind, u32 from)
 {
 	struct connections_event *e;
@@ -166,7 +166,7 @@ static __always_inline void connection_tell(struct sock *sk, struct connection *
 	stream_submit(&s, &e->head, kind);
 }
 
-/* The calling process makes it, to connect or to listen. */
+/* The calling process begins the connection, to connect or to listen. */
 static __always_inline void connection_begin(struct sock *sk)
 {
 	struct connection *c = host_make(connections, sk, sk);
@@ -180,7 +180,7 @@ static __always_inline void connection_begin(struct sock *sk)
 	c->side = CONNECTIONS_CONNECTED;
 }
 
-/* By the state from which it was established. */
+/* The side, by the state before ESTABLISHED. */
 static __always_inline u32 connection_side(u32 from)
 {
 	switch (from) {
@@ -199,7 +199,7 @@ static __always_inline void connection_open(struct sock *sk, u32 from)
 	u64 self = host_address(sk);
 
 	if (c) {
-		/* Known already if it has begun here, whatever its state: both sides may connect at once. */
+		/* A side that is known from the beginning stays, whatever the state: both sides may connect at once. */
 		if (c->self != self || c->side == CONNECTIONS_SIDE_UNKNOWN)
 			c->side = connection_side(from);
 		c->self = self;
@@ -218,7 +218,7 @@ static __always_inline void connection_end(struct sock *sk, u32 from)
 		c = NULL;
 	if (from == TCP_SYN_SENT)
 		kind = CONNECTIONS_FAIL;
-	/* Never established: it was no connection, and nobody here has asked for it. */
+	/* Never established: this is no connection, and no process here has requested it. */
 	if (from == TCP_LISTEN || from == TCP_SYN_RECV) {
 		if (c)
 			c->phase = CONNECTION_NONE;
@@ -262,7 +262,7 @@ int BPF_PROG(connections_destroy, struct sock *sk)
 	return 0;
 }
 
-/* Those that were there before, and who listens. A socket of several processes is the first one's. */
+/* Adopt existing connections and listeners. A socket of several processes belongs to the first of them. */
 SEC("iter/task_file")
 int connections_adopt(struct bpf_iter__task_file *ctx)
 {

@@ -6,7 +6,7 @@
 #include "observe/process.h"
 #include "observe/stream.h"
 
-/* Of a record: what has happened. */
+/* The event of a record. */
 enum connections_kind {
 	CONNECTIONS_OPEN, /* established */
 	CONNECTIONS_FAIL, /* could not be established from here */
@@ -14,24 +14,24 @@ enum connections_kind {
 	CONNECTIONS_KINDS,
 };
 
-/* Why a connection has ended. */
+/* The reason for the end of a connection. */
 enum connections_reason {
-	CONNECTIONS_UNKNOWN, /* its end was missed; this was told when its socket went */
-	CONNECTIONS_LOCAL, /* this side has closed it first, and both have */
-	CONNECTIONS_REMOTE, /* the other side has closed it first, and both have */
-	CONNECTIONS_ABORTED, /* this side has reset it: it closed with data unread, or was told not to linger */
-	CONNECTIONS_RESET, /* the other side has reset it */
-	CONNECTIONS_REFUSED, /* the other side has refused it */
-	CONNECTIONS_TIMEOUT, /* the other side has answered no more */
-	CONNECTIONS_ABANDONED, /* this side has closed it before it was established */
-	CONNECTIONS_ERROR, /* another error of the kernel's: `error` says which */
+	CONNECTIONS_UNKNOWN, /* the end was missed; this event was emitted when the socket was destroyed */
+	CONNECTIONS_LOCAL, /* this side has closed first, and both have closed */
+	CONNECTIONS_REMOTE, /* the other side has closed first, and both have closed */
+	CONNECTIONS_ABORTED, /* this side has reset the connection: it closed with data unread, or without linger */
+	CONNECTIONS_RESET, /* the other side has reset the connection */
+	CONNECTIONS_REFUSED, /* the other side has refused the connection */
+	CONNECTIONS_TIMEOUT, /* the other side does not answer any more */
+	CONNECTIONS_ABANDONED, /* this side has closed before the connection was established */
+	CONNECTIONS_ERROR, /* another error of the kernel: see `error` */
 	CONNECTIONS_REASONS,
 };
 
-/* Of a connection: which side has begun it. */
+/* The side that has begun the connection. */
 enum connections_side {
-	CONNECTIONS_SIDE_UNKNOWN, /* it was there already, or the kernel has kept its beginning from topstat */
-	CONNECTIONS_CONNECTED, /* this one */
+	CONNECTIONS_SIDE_UNKNOWN, /* older than topstat, or topstat has missed the beginning */
+	CONNECTIONS_CONNECTED, /* this side */
 	CONNECTIONS_ACCEPTED,
 	CONNECTIONS_SIDES,
 };
@@ -42,7 +42,7 @@ struct connections_constants {
 
 struct connections_event {
 	struct stream_record head;
-	struct process_who who; /* who has connected, or listens */
+	struct process_who who; /* the process that has connected, or listens */
 	u8 local[16];
 	u8 remote[16];
 	u32 family;
@@ -50,18 +50,18 @@ struct connections_event {
 	u16 dport;
 	u32 netns;
 	u32 side; /* enum connections_side */
-	/* What follows is of its end. */
-	u32 state; /* that it was in before */
+	/* The fields below describe the end. */
+	u32 state; /* before CLOSE */
 	u32 reason;
-	u32 error; /* of the kernel: its number, above 0 */
+	u32 error; /* the kernel's error number, above 0 */
 	u32 rtt_us; /* smoothed */
 	u32 rtt_min_us;
 	u32 rx_segments;
 	u32 tx_segments;
 	u32 resent_segments;
-	u64 lived_ns; /* since it was established; before that, since it was begun. 0: it was there already */
-	u64 rx_bytes; /* of payload, received in order */
-	u64 tx_bytes; /* of payload, each counted once however often it was sent */
+	u64 lived_ns; /* since established; before that, since begun. 0: the connection is older than topstat */
+	u64 rx_bytes; /* payload, received in order */
+	u64 tx_bytes; /* payload, each byte counted once however often it was sent */
 	u64 resent_bytes;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events of TCP connections: opened, failed, closed with what they have carried. `README.md` says what is told, and when.
+//! Events of TCP connections: opened, failed, and closed with their totals. `README.md` describes the events.
 
 abi!("connections");
 
@@ -85,7 +85,7 @@ fn names() -> Vec<RowColumn> {
     all
 }
 
-/// What is told of an end; `whole`: of a connection that was established.
+/// The columns of an end; `whole`: the end of an established connection.
 fn end(whole: bool) -> Vec<RowColumn> {
     let number = |name, at| RowColumn::new(name, ColumnKind::Id, at);
     let reason = FieldAt::Named(offset_of!(abi::connections_event, reason), &REASONS);

@@ -3,27 +3,27 @@
 
 use crate::{Check, Error, Outcome};
 
-/// The kernel's switch of delay accounting (since 5.14). It is there where the kernel was built with it.
+/// The kernel's switch of delay accounting (since 5.14). It exists if the kernel was built with delay accounting.
 const SWITCH_FILE: &str = "/proc/sys/kernel/task_delayacct";
-/// What to do where it is off.
+/// The advice if it is off.
 const SWITCH_ON: &str = "switch it on with 'sysctl -w kernel.task_delayacct=1', or 'delayacct' on the kernel's \
                          command line, and begin anew (a daemon: restart it); tasks that were started before have \
                          no account";
-/// What to do where it is missing.
+/// The advice if it is missing.
 const ANOTHER_KERNEL: &str = "use a kernel that was built with CONFIG_TASK_DELAY_ACCT=y";
 
 /// Whether the kernel keeps accounts of what tasks wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accounting {
-    /// It does.
+    /// The kernel keeps accounts.
     On,
-    /// It could, but is told not to.
+    /// The kernel could keep accounts, but they are switched off.
     Off,
-    /// It was built without.
+    /// The kernel was built without them.
     Missing,
 }
 
-/// How it is on this kernel.
+/// The state on this kernel.
 fn accounting() -> Accounting {
     match std::fs::read_to_string(SWITCH_FILE) {
         Ok(text) if text.trim() == "0" => Accounting::Off,
@@ -32,7 +32,7 @@ fn accounting() -> Accounting {
     }
 }
 
-/// Whether there is anything to count.
+/// Whether the sample can count: an error if the kernel keeps no accounts.
 pub fn ready() -> Result<(), Error> {
     let sample = "delays".to_owned();
     match accounting() {
@@ -50,7 +50,7 @@ pub fn ready() -> Result<(), Error> {
     }
 }
 
-/// What `topstat check` says of it.
+/// The lines of `topstat check` on delay accounting.
 pub fn check() -> Vec<Check> {
     let (outcome, found, advice) = match accounting() {
         Accounting::On => (

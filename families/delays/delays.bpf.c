@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The observer of what processes wait for: sample delays. Objects are made before a task first runs. */
+/* The observer of the sample delays: what processes wait for. Objects are made before a task first runs. */
 #include "logic.h"
 #include "observe/gate.bpf.h"
 
@@ -23,7 +23,7 @@ int BPF_PROG(delays_new, struct task_struct *task)
 	return 0;
 }
 
-/* A thread that is not the leader has become it: what it executes runs in its name. */
+/* The thread that executes has become the leader, if it was not: the new program runs in the leader's name. */
 TS_GATE("tp_btf/sched_process_exec", delays_exec)
 
 SEC("tp_btf/sched_process_exec")
@@ -42,7 +42,7 @@ int BPF_PROG(delays_exit, struct task_struct *task)
 	return 0;
 }
 
-/* The end of an object that was not seen: see process_freed(). */
+/* The end of an object whose exit was not seen: see process_freed(). */
 TS_GATE("tp_btf/sched_process_free", delays_free)
 
 SEC("tp_btf/sched_process_free")
@@ -52,13 +52,13 @@ int BPF_PROG(delays_free, struct task_struct *task)
 	return 0;
 }
 
-/* The tasks that are there already. */
+/* The tasks that exist already. */
 SEC("iter/task")
 int delays_adopt(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 
-	/* What it waits for just now has begun before. */
+	/* The present wait of the task has begun before. */
 	if (task)
 		delays_begin(task, 0);
 	return 0;

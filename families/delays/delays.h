@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What the programs that count what processes wait for and those that read it share. The one
- * source: the Rust side is generated from this file.
+ * The types of the sample of delays. The programs that count share them with the programs that read, and the Rust types are
+ * generated from this file.
  */
 #ifndef TOPSTAT_DELAYS_H
 #define TOPSTAT_DELAYS_H
@@ -9,21 +9,21 @@
 #include "topstat/section.h"
 #include "observe/process.h"
 
-/* By number in the sample; number / TS_BANK_TABLES is the bank. */
+/* By the table's number in the sample; the bank is number / TS_BANK_TABLES. */
 enum delays_table {
-	DELAYS_BLKIO, /* ns that it waited for block I/O */
+	DELAYS_BLKIO, /* ns that the process waited for block I/O */
 	DELAYS_SWAPIN, /* ns that it waited for a page to be swapped in */
-	DELAYS_RECLAIM, /* ns that it freed pages itself, since there were none */
-	DELAYS_THRASHING, /* ns that it waited for a page that was thrown out too early */
-	DELAYS_COMPACT, /* ns that it moved pages itself, to have some side by side */
-	DELAYS_WPCOPY, /* ns that it copied pages on writing */
+	DELAYS_RECLAIM, /* ns that it freed pages itself, because none were free */
+	DELAYS_THRASHING, /* ns that it waited for a page that was evicted too early */
+	DELAYS_COMPACT, /* ns that it moved pages itself, to make a contiguous area */
+	DELAYS_WPCOPY, /* ns that it copied shared pages on writing */
 	DELAYS_TABLES,
 };
 
-/* A power of two; those of the last that are no tables stay empty. */
+/* A power of two. Places of the last bank without a table stay empty. */
 #define DELAYS_BANKS 2
 
-/* Another one whenever a structure changes that is pinned. */
+/* Changes whenever a pinned structure changes. */
 #define DELAYS_ABI 3
 
 /* Set before loading. */
@@ -36,19 +36,19 @@ struct delays_constants {
 
 TS_SETTINGS(delays, DELAYS_BANKS);
 
-/* With the kernel's own 136 bytes it fits 2048, as it would with four windows. */
+/* With the kernel's own 136 bytes the size fits into 2048 bytes, as it would with four windows. */
 struct delays_object {
 	struct ts_object object;
-	u64 task; /* of the leader, or the thread */
+	u64 task; /* of the leader, or of the thread */
 	u64 pad[5];
 	struct ts_window window[DELAYS_TABLES];
 };
 
-/* What of a thread's account was pushed. */
+/* The part of a thread's account that was pushed. */
 struct delays_thread {
-	u32 counts; /* all counts together: who has waited since has another sum */
-	u32 known; /* it has begun */
-	u64 left; /* jiffies, when it was last looked at; 0: it was there before */
+	u32 counts; /* the sum of all counts: it changes with each wait */
+	u32 known; /* the account has begun */
+	u64 left; /* jiffies, when the thread was last looked at; 0: it existed before the observer */
 	u64 seen[DELAYS_TABLES];
 };
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What processes wait for, on any host. The kernel keeps an account for every task (struct
- * task_delay_info, what taskstats tells). What was added to it is pushed when the task leaves a CPU, and
- * when it ends.
+ * The waits of processes, on any host. The kernel keeps an account of every task (struct task_delay_info, which taskstats
+ * reports). The difference since the last look is pushed when the task leaves a CPU, and when it ends.
  */
 #ifndef TOPSTAT_DELAYS_LOGIC_H
 #define TOPSTAT_DELAYS_LOGIC_H
@@ -12,7 +11,7 @@
 
 HOST_STATE(delays, 1, DELAYS_BANKS);
 HOST_STORAGE(objects, task, struct delays_object);
-/* Of every thread, whatever the objects are. */
+/* Each thread has one, whether objects are processes or threads. */
 HOST_STORAGE(threads, task, struct delays_thread);
 
 TS_INLINE u32 obs_at(u32 number, u32 table)
@@ -21,7 +20,7 @@ TS_INLINE u32 obs_at(u32 number, u32 table)
 	       host_item_at(number * TS_BANK_TABLES + table, DELAYS_TABLES, sizeof(struct ts_window));
 }
 
-/* Numbers of the last bank that are no tables are never pushed to. */
+/* Numbers of the last bank without a table are never pushed to. */
 TS_INLINE u32 obs_type(u32 number, u32 table)
 {
 	return TS_DYNAMIC;
@@ -30,8 +29,8 @@ TS_INLINE u32 obs_type(u32 number, u32 table)
 #include "observe/process_life.h"
 
 /*
- * Push so many ns, that were spent until now: a wait that is longer than a slide is not of this slide
- * alone. Without an object they are of the total alone (`refused`: there should be one).
+ * Pushes ns that were spent until now: a wait that is longer than a slide belongs to several slides. Without an object, they
+ * count to the total only (`refused`: the object is missing for want of memory).
  */
 TS_APART int delays_push(struct delays_object *o, u32 table, u64 ns, u32 refused)
 {
@@ -47,7 +46,7 @@ TS_APART int delays_push(struct delays_object *o, u32 table, u64 ns, u32 refused
 	return 0;
 }
 
-/* Nobody knows how much of this was waited since the task was last looked at: at most all of it. */
+/* The part of these ns that was waited since the task was last looked at is unknown: at most all of them. */
 TS_APART int delays_refuse(u32 table, u64 ns)
 {
 	u32 number = table / TS_BANK_TABLES, of_bank = table % TS_BANK_TABLES;
@@ -60,7 +59,7 @@ TS_APART int delays_refuse(u32 table, u64 ns)
 	return 0;
 }
 
-/* A task without storage has waited at some time. Counted each time that it leaves a CPU. */
+/* A task without storage has waited at some time. This is counted each time that the task leaves a CPU. */
 TS_NOINLINE int delays_lost(struct task_struct *task)
 {
 	struct task_delay_info *d = task->delays;
@@ -77,25 +76,24 @@ TS_NOINLINE int delays_lost(struct task_struct *task)
 }
 
 /*
- * Waits for block I/O that were longer than there was time for. Such a wait begins when the task
- * leaves a CPU and is over before it comes back, so it can't be longer than the time since the task
- * was last looked at. Linux 6.12 and later (152e11f6df29, "sched/fair: Implement delayed dequeue")
- * may take down the beginning of one in the account of another task than waits; then it seems to
- * have lasted since the task's wait before, or since the host was started. How long it was is not
- * known: it is not pushed, but counted here. (All other waits may contain several times on a CPU.)
+ * The number of waits for block I/O that were longer than the time there was for them. Such a wait begins when the task leaves a
+ * CPU and is over before it comes back, so it can't be longer than the time since the task was last looked at. Linux 6.12 and
+ * later (152e11f6df29, "sched/fair: Implement delayed dequeue") may record the beginning of a wait in the account of a task that
+ * does not wait. Then the wait seems to have lasted since the task's previous wait, or since the host was started. Its true
+ * length is unknown: it is not pushed, but counted here. (All other kinds of waits may span several periods on a CPU.)
  */
 HOST_WORD(impossible);
 
-/* How long a task may have waited at most since it was last looked at. */
+/* The longest time that a task may have waited since it was last looked at. */
 TS_INLINE u64 delays_most(struct task_struct *task, const struct delays_thread *w, u64 now_jiffies)
 {
-	/* One jiffy more at each end: neither moment is known better. */
+	/* One jiffy more at each end: both moments are known to a jiffy only. */
 	if (w->left)
 		return (now_jiffies - w->left + 2) * constants.jiffy_ns;
 	return host_since_boot() - task->start_boottime;
 }
 
-/* What was added since it was last asked for. By a swap: a snapshot may interrupt its own task here. */
+/* The difference since the last look. By a swap: a snapshot may interrupt its own task here. */
 TS_INLINE u64 delays_fresh(u64 *seen, u64 now)
 {
 	u64 before = host_swap(seen, now);
@@ -126,7 +124,7 @@ TS_NOINLINE int delays_push_all(struct task_struct *task, struct delays_thread *
 		o = host_of(objects, task, leader);
 		refused = !o;
 		if (o && !o->object.id)
-			o = NULL; /* it has ended */
+			o = NULL; /* the object has ended */
 	}
 	w->counts = counts;
 	blkio_ns = delays_fresh(&w->seen[DELAYS_BLKIO], d->blkio_delay);
@@ -142,14 +140,14 @@ TS_NOINLINE int delays_push_all(struct task_struct *task, struct delays_thread *
 	return 0;
 }
 
-/* All counts together. They lie side by side, unlike the sums: two cache lines. */
+/* The sum of all counts. They lie side by side, unlike the times: two cache lines. */
 TS_INLINE u32 delays_counts(const struct task_delay_info *d)
 {
 	return d->blkio_count + d->swapin_count + d->freepages_count + d->thrashing_count + d->compact_count +
 	       d->wpcopy_count;
 }
 
-/* Push what a task, which is on this CPU, has waited since it was last looked at. Most never have. */
+/* Pushes what a task on this CPU has waited since it was last looked at. Most tasks have never waited. */
 TS_INLINE void delays_charge(struct task_struct *task)
 {
 	struct task_delay_info *d = task->delays;
@@ -173,7 +171,7 @@ TS_INLINE void delays_charge(struct task_struct *task)
 	w->left = now_jiffies;
 }
 
-/* A task is there. `now_jiffies`: it was made just now; 0: it was there before. */
+/* Makes the storage of a task. `now_jiffies`: the task is new; 0: it existed before. */
 TS_INLINE void delays_begin(struct task_struct *task, u64 now_jiffies)
 {
 	struct task_delay_info *d = task->delays;
@@ -181,7 +179,7 @@ TS_INLINE void delays_begin(struct task_struct *task, u64 now_jiffies)
 	struct delays_object *o;
 
 	w = host_make(threads, task, task);
-	/* What it waited for before it was known does not count. */
+	/* Waits before the account began do not count. */
 	if (w && d && !w->known) {
 		w->seen[DELAYS_BLKIO] = d->blkio_delay;
 		w->seen[DELAYS_SWAPIN] = d->swapin_delay;
@@ -201,8 +199,8 @@ TS_INLINE void delays_begin(struct task_struct *task, u64 now_jiffies)
 }
 
 /*
- * A task ends. It leaves its CPU a last time when it may have been reaped, and has no process any more:
- * what it has waited until now is pushed now.
+ * A task ends. When it leaves its CPU for the last time it may have been reaped, and belong to no process: its waits until now
+ * are pushed now.
  */
 TS_INLINE void delays_end(struct task_struct *task)
 {

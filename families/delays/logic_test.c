@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Threads of a few processes wait, run on CPUs, end and begin, while memory is refused now and then. What each process
- * should have is kept beside.
+ * Threads of a few processes wait, run on CPUs, end and begin, while memory is refused now and then. The test keeps the value
+ * that each process should have beside the observer's.
  */
 #include "logic.h"
 #include "observe/user_test.h"
@@ -55,14 +55,14 @@ static void start(struct process *p, u32 thread)
 	}
 }
 
-/* What the thread waited is taken down: the model's side of delays_charge(). */
+/* The model's side of delays_charge(): records what the thread waited. */
 static void charge(struct process *p, u32 thread, const u64 *waited)
 {
 	int known = !!host_of(threads, task, &p->task[thread]);
 	u32 table;
 
 	for (table = 0; table < DELAYS_TABLES; table++) {
-		if (!known) { /* at most all that it has ever waited, each time */
+		if (!known) { /* each time at most all waits of the thread so far */
 			refused[table] += *delay_of(&p->account[thread], table);
 			continue;
 		}
@@ -74,7 +74,7 @@ static void charge(struct process *p, u32 thread, const u64 *waited)
 	}
 }
 
-/* It is on a CPU, has waited before, and leaves it, or ends. */
+/* The thread is on a CPU, has waited before, and leaves the CPU or ends. */
 static void leave(struct process *p, u32 thread, int ends)
 {
 	u64 waited[DELAYS_TABLES] = {};
@@ -88,7 +88,7 @@ static void leave(struct process *p, u32 thread, int ends)
 		*delay_of(&p->account[thread], table) += waited[table];
 		p->account[thread].blkio_count++;
 	}
-	/* A wait for a disk is no longer than the time since. */
+	/* A wait for a disk is at most as long as the time since the last look. */
 	test_time_passes(waited[DELAYS_BLKIO]);
 	if (ends)
 		p->signal.live.counter--;

@@ -14,7 +14,7 @@ use crate::family::{Build, Builds, Constant, Constants, Family, Objects, OwnLost
 use crate::hooks::Hook;
 use crate::{SampleInfo, TableInfo, process};
 
-/// The map that counts waits for block I/O that were longer than there was time for.
+/// The map that counts waits for block I/O that were longer than the time there was for them.
 const IMPOSSIBLE: &str = ".data.impossible";
 
 const _: () = assert!(
@@ -62,10 +62,10 @@ fn ranked() -> Ranked {
     }
 }
 
-/// Its tables are in the order of `enum delays_table`.
+/// The sample. Its tables are in the order of `enum delays_table`.
 fn sample() -> SampleInfo {
     let table = |number, name, about| TableInfo::dynamic(number, name, Unit::Nanoseconds, "ns", about);
-    let about = "processes, by what they wait for: devices and memory (needs kernel.task_delayacct=1)";
+    let about = "processes, by the time they wait for devices and memory (needs kernel.task_delayacct=1)";
     let tables = [
         table(abi::DELAYS_BLKIO, "blkio", "time it waited for block I/O, per period"),
         table(abi::DELAYS_SWAPIN, "swapin", "time it waited for memory to be swapped in, per period"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What readers of the tables run: programs that are called, never attached, on the state that
- * the observer keeps. Each reader loads its own, with a section of its own to write to.
+ * The programs that readers of the tables run on the observer's state. They are called, never attached. Each reader loads its own
+ * programs, and they write to the reader's own section.
  */
 #include "logic.h"
 #include "observe/process.bpf.h"
@@ -16,7 +16,7 @@ static __always_inline void ranked_describe(struct delays_section *s, struct del
 	process_describe_object(&row->who, obj + offsetof(struct delays_object, task));
 }
 
-/* A task may run long before it leaves the CPU: what it has waited before counts now. */
+/* A running task may not leave the CPU for long: its waits until now count now. */
 static __always_inline int ranked_settle(u32 cpu)
 {
 	delays_charge(bpf_get_current_task_btf());

@@ -42,7 +42,7 @@ struct bio {
 
 struct request {
 	struct request_queue *q;
-	void *part; /* NULL: the kernel does not account for it */
+	void *part; /* NULL: the kernel does not account for the request */
 	u32 cmd_flags;
 	u32 rq_flags;
 	u32 __data_len;
@@ -50,7 +50,7 @@ struct request {
 	u64 start_time_ns;
 } CORE;
 
-/* Of cmd_flags, as in the kernel's enum req_op. */
+/* Operations in cmd_flags, as in the kernel's enum req_op. */
 #define REQ_OP_MASK 255
 enum disks_op {
 	REQ_OP_READ = 0,
@@ -70,15 +70,20 @@ enum rqf_flags {
 	__RQF_FLUSH_SEQ = 1,
 };
 
-/* Whether a flush comes before it. The kernel takes the flag from the request when it begins with the flush, but leaves it to the
- * bio. */
+/*
+ * Whether a flush precedes the data. When the kernel begins with the flush, it clears the flag in the request, but not in the
+ * bio.
+ */
 static __always_inline u32 disks_flushes_first(struct bio *bio)
 {
 	return bio->bi_opf & 1U << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
 }
 
-/* Whether it is amid a sequence of a flush, its data and another flush. The kernel completes its data then, and at the end of
- * the sequence the request. The bit was a macro until 6.11, 5f89154e8e9e ("block: Use enum to define RQF_x bit indexes"). */
+/*
+ * Whether the request is within a sequence of a flush, its data and another flush. The kernel then completes the data, and
+ * completes the request at the end of the sequence. The bit was a macro until 6.11, 5f89154e8e9e ("block: Use enum to define
+ * RQF_x bit indexes").
+ */
 static __always_inline u32 disks_is_amid(struct request *rq)
 {
 	u32 bit = 4;
@@ -88,7 +93,7 @@ static __always_inline u32 disks_is_amid(struct request *rq)
 	return rq->rq_flags & 1U << bit;
 }
 
-/* An enum disks_kind. /proc/diskstats has the same writes, and flushes among them. */
+/* The enum disks_kind. /proc/diskstats counts the same writes, and includes flushes. */
 static __always_inline u32 disks_kind(u32 flags, struct bio *bio, u32 bytes)
 {
 	switch (flags & REQ_OP_MASK) {
@@ -113,9 +118,11 @@ static __always_inline u32 disks_kind_of(struct request *rq)
 	return disks_kind(rq->cmd_flags, rq->biotail, rq->__data_len);
 }
 
-/* Whose data it is: that of the control group which made the page dirty, where the kernel knows (v2), and else of the
- * process. Written back by the kernel, it is a kernel thread's. Below a group without the controller io the kernel knows
- * that group alone; where it is the root, that says nothing of the process. */
+/*
+ * The owner of the data: the control group that made the page dirty, where the kernel knows it (v2), otherwise the process. If
+ * the kernel writes the page back, the process is a kernel thread. Below a group without the controller io the kernel knows that
+ * group alone; if that group is the root, it says nothing about the process.
+ */
 static __always_inline u64 disks_group(struct process_who *who, struct bio *bio)
 {
 	struct cgroup *cgroup = BPF_CORE_READ(bio, bi_blkg, blkcg, css.cgroup);
@@ -141,7 +148,7 @@ static __always_inline int disks_made(u64 key, u32 kind, struct gendisk *disk, s
 	return 0;
 }
 
-/* By the process that it is made for, once: Linux 6.5. */
+/* The beginning of each request, once, in the process that it is made for: Linux 6.5. */
 TS_GATE("tp_btf/block_io_start", disks_start)
 
 SEC("tp_btf/block_io_start")
@@ -150,8 +157,10 @@ int BPF_PROG(disks_start, struct request *rq)
 	return disks_made(host_address(rq), disks_kind_of(rq), rq->q->disk, rq->biotail);
 }
 
-/* Without block_io_start: a request that flushes first is given to a thread of the kernel, but its bio is seen before. It is
- * known by the bio then, which is its only one to the end, for such a request is never joined with another one. */
+/*
+ * Without block_io_start: a kernel thread handles a request that flushes first, but the process makes its bio before. The request
+ * is known by this bio, which stays its only one, for such a request is never joined with another one.
+ */
 TS_GATE("tp_btf/block_getrq", disks_bio)
 
 SEC("tp_btf/block_getrq")
@@ -162,7 +171,7 @@ int BPF_PROG(disks_bio, struct bio *bio)
 	return disks_made(host_address(bio), disks_kind(bio->bi_opf, bio, bio->bi_iter.bi_size), bio->bi_bdev->bd_disk, bio);
 }
 
-/* Others go to a queue, and a thread of the kernel issues them later; or they are issued at once. */
+/* Other requests go to a queue, from which a kernel thread issues them later; or they are issued at once. */
 static __always_inline int disks_moved(struct request *rq)
 {
 	u64 start_ns = rq->start_time_ns;
@@ -188,7 +197,7 @@ int BPF_PROG(disks_issue, struct request *rq)
 	return disks_moved(rq);
 }
 
-/* Its data go with the request before. */
+/* The request's data move to the request before it. */
 TS_GATE("tp_btf/block_rq_merge", disks_merge)
 
 SEC("tp_btf/block_rq_merge")
@@ -210,7 +219,7 @@ int BPF_PROG(disks_complete, struct request *rq, int error, u32 bytes)
 		return 0;
 	if (rq->part)
 		disks_done(request, bio, rq->start_time_ns, kind, bytes, whole);
-	else if (whole) /* the kernel does not account for it either */
+	else if (whole) /* the kernel does not account for the request either */
 		disks_gone(request, bio);
 	return 0;
 }
@@ -236,7 +245,7 @@ static __always_inline void disks_owner_ended(u32 sample, u64 id)
 
 KEYED_OWNERS(disks, disks_owner_ended, DISKS_PROCS, DISKS_CGROUPS)
 
-/* The kernel does not run disks_complete where it would interrupt itself. */
+/* For completions that disks_complete has missed: the kernel does not run it when it interrupts itself. */
 TS_GATE("tp_btf/block_io_done", disks_end)
 
 SEC("tp_btf/block_io_done")

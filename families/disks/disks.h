@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What the programs that count disks' requests and those that read it share. The one source. */
+/* Types that the programs which count disks' requests share with their readers. The only definition. */
 #ifndef TOPSTAT_DISKS_H
 #define TOPSTAT_DISKS_H
 
@@ -8,17 +8,17 @@
 #include "observe/process.h"
 
 enum disks_sample {
-	DISKS_PROCS, /* by the process that had the request made */
+	DISKS_PROCS, /* by the process that the request was made for */
 	DISKS_CGROUPS,
 	DISKS_SAMPLES,
 };
 
 enum disks_table {
 	DISKS_BYTES,
-	DISKS_OPS, /* requests that are done */
-	DISKS_WAIT, /* ns from the making of a request until it is done */
+	DISKS_OPS, /* completed requests */
+	DISKS_WAIT, /* ns from the making of a request to its completion */
 	DISKS_FLUSHES, /* requests that only flush the disk's cache */
-	DISKS_DISCARDS, /* bytes that are discarded */
+	DISKS_DISCARDS, /* discarded bytes */
 	DISKS_TABLES,
 };
 
@@ -27,22 +27,22 @@ enum disks_table {
 
 enum disks_part {
 	DISKS_READ,
-	DISKS_WRITE, /* and all that flushes and discards */
+	DISKS_WRITE, /* also flushes and discards */
 	DISKS_PARTS,
 };
 
 enum disks_kind {
 	DISKS_IS_READ,
-	DISKS_IS_WRITE, /* also one that brings a flush with it */
+	DISKS_IS_WRITE, /* also a write with a flush */
 	DISKS_IS_FLUSH,
 	DISKS_IS_DISCARD,
 	DISKS_KINDS, /* stands for requests that are not counted */
 };
 
-/* Another one whenever a structure changes that is pinned. */
+/* Changes whenever a pinned structure changes. */
 #define DISKS_ABI 3
 
-/* Disks on which an object is closed when its owner ends (K8 of keyed.h). */
+/* The disks whose objects are closed when their owners end (K8 of keyed.h). */
 #define DISKS_DEVICES 64
 
 /* DISK_NAME_LEN of the kernel. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which processes and which control groups use a disk, on any host. A request counts to the process and the group that it was
- * made for, and when it is done: /proc/diskstats counts the same amounts.
+ * Counts the use of disks by process and control group, on any host. A request counts to the process and the group that it was
+ * made for, when it is completed: /proc/diskstats counts the same amounts.
  *
- *	disks_begin      it is made; an earlier request of this key has ended unseen
- *	disks_knows      whether that was told already, where more than one hook may be the first to tell it
- *	disks_done       some bytes of it are done, or all of it
- *	disks_ended      all of it is done: for an end that disks_done() was not told of
- *	disks_gone       it ends without being done: it was joined to another one
+ *	disks_begin      a request is made; an earlier request of this key has ended unseen
+ *	disks_knows      whether the request is known, where more than one hook may be the first to see it
+ *	disks_done       a part of the request, or all of it, is completed
+ *	disks_ended      the request is completed, and disks_done() has missed it
+ *	disks_gone       the request ends without completion: it was joined to another one
  */
 #ifndef TOPSTAT_DISKS_LOGIC_H
 #define TOPSTAT_DISKS_LOGIC_H
@@ -34,19 +34,19 @@ TS_INLINE u32 obs_type(u32 number, u32 table)
 #define KEYED_OBJECT struct disks_object
 #include "observe/keyed.h"
 
-/* 10240 requests in flight, 256 KiB; a disk has some hundreds. Further ones count as TS_FULL. */
+/* 10240 requests in flight, 256 KiB; a disk has some hundreds. Further requests count as TS_FULL. */
 #define PENDING_BUCKETS 2048
 #include "observe/pending.h"
 
-/* The disks that were used, in this order, each once; 0 behind the last one. */
+/* The used disks, in the order of their first use; 0 behind the last one. */
 HOST_ARRAY(devices, DISKS_DEVICES, u64);
 
-/* Requests in flight that pending.h had no place for. */
+/* Requests in flight that found no place in pending.h. */
 HOST_WORD(unkept);
 
 /*
- * A pending request has 32 bits for each sample: the place of the object from 1, or DISKS_NO_PLACE; 0: the sample was off.
- * The highest bit of the first 32 marks a flush: at the end, a flush and a write that brought one with it look alike.
+ * A pending request has 32 bits for each sample: the place of the object from 1, or DISKS_NO_PLACE; 0: the sample was off. The
+ * highest bit of the first 32 marks a flush: at the end, a flush and a write with a flush look alike.
  */
 #define DISKS_NO_PLACE (1U << 30)
 #define DISKS_FLUSH (1ULL << 31)
@@ -91,7 +91,10 @@ TS_INLINE void disks_over(u64 places)
 	}
 }
 
-/* Objects of this disk are made from now on. Of a disk that finds no entry here, objects stay in the census until they end. */
+/*
+ * Register a disk when it gets its first object. If there is no entry left for the disk, its objects stay in the census until
+ * they end.
+ */
 TS_APART int disks_use(u64 device)
 {
 	u64 *entry;
@@ -117,7 +120,7 @@ TS_INLINE int disks_close(u32 sample, u64 id, u32 i)
 	return 1;
 }
 
-/* The place of an object, which is held from now on. */
+/* Hold the object of a user. Returns its place. */
 TS_INLINE u64 disks_hold(u32 sample, u64 device, u64 id, const struct disks_who *who)
 {
 	struct disks_key key = { .device = device, .id = id };
@@ -149,7 +152,7 @@ TS_INLINE void disks_keep(u64 request, u64 places, u64 now)
 	}
 }
 
-/* Takes a request that is pending by its address, or else by its bio's address (0: not by that). */
+/* Take a pending request by its address, or else by its bio's address (0: no bio). */
 TS_INLINE int disks_take(u64 request, u64 bio, struct pending *p)
 {
 	return pending_take(request, p) || (bio && pending_take(bio, p));
@@ -163,8 +166,10 @@ TS_INLINE void disks_gone(u64 request, u64 bio)
 		disks_over(p.who);
 }
 
-/* Whether this request is pending, which was made at this moment, or later where an earlier one was joined to it. An
- * entry that an earlier request of the key has left was put before this moment. 0 is no key. */
+/*
+ * Whether this request is pending. It was made at `start_ns`; a joined request has the earlier time of the two. An entry of an
+ * earlier request of the key was put before that time. 0 is no key.
+ */
 TS_INLINE int disks_knows(u64 request, u64 start_ns)
 {
 	struct pending p;
@@ -182,9 +187,9 @@ TS_INLINE void disks_begin(u64 request, u64 device, u64 process, u64 group, u32 
 
 struct disks_amount {
 	u64 bytes;
-	u64 wait_ns; /* 0: it is not over */
+	u64 wait_ns; /* 0: the request is not completed */
 	u32 kind; /* enum disks_kind */
-	u32 cause; /* enum ts_cause, of a request that is not known */
+	u32 cause; /* enum ts_cause, for an unknown request */
 };
 
 TS_INLINE int disks_count_begin(struct keyed *k, u64 places, u32 sample, u32 table, u32 cause)
@@ -221,7 +226,7 @@ TS_INLINE void disks_count(u32 sample, u64 places, const struct disks_amount *a)
 	keyed_end(&k);
 }
 
-/* Why a request is not pending. While requests without a place are in flight, this one is taken for one of them. */
+/* The cause why a request is not pending. While requests without a place are in flight, it is taken for one of them. */
 TS_INLINE u32 disks_why_unknown(u32 whole)
 {
 	u64 left = ts_read(unkept);
@@ -241,13 +246,13 @@ TS_INLINE void disks_count_both(const struct pending *p, struct disks_amount *a)
 	disks_count(DISKS_CGROUPS, p->who, a);
 }
 
-/* The time since it was made; never 0, which says that it is not over. */
+/* The time since the request was made. Never 0, which means "not completed". */
 TS_INLINE u64 disks_wait(u64 start_ns)
 {
 	return (host_clock() - start_ns) | 1;
 }
 
-/* A part of it is done, by its bytes; `whole`: nothing is left. `kind` counts where the request is not pending. */
+/* Count a completed part; `whole`: the last part. `kind` is used if the request is not pending. */
 TS_INLINE void disks_done(u64 request, u64 bio, u64 start_ns, u32 kind, u64 bytes, u32 whole)
 {
 	struct disks_amount a = { .bytes = bytes, .kind = kind, .wait_ns = whole ? disks_wait(start_ns) : 0 };
@@ -257,7 +262,7 @@ TS_INLINE void disks_done(u64 request, u64 bio, u64 start_ns, u32 kind, u64 byte
 		p.key = p.who = 0;
 		a.cause = disks_why_unknown(whole);
 	} else {
-		a.cause = TS_UNMATCHED; /* of a sample that was off when it was made */
+		a.cause = TS_UNMATCHED; /* the sample was off when the request was made */
 	}
 	disks_count_both(&p, &a);
 	if (!p.key)
@@ -268,7 +273,7 @@ TS_INLINE void disks_done(u64 request, u64 bio, u64 start_ns, u32 kind, u64 byte
 		disks_keep(p.key, p.who, p.when);
 }
 
-/* Its bytes are not known then. */
+/* Count a missed completion, without its bytes, which are unknown. */
 TS_INLINE void disks_ended(u64 request, u64 start_ns, u32 kind)
 {
 	struct disks_amount a = { .kind = kind, .cause = TS_UNMATCHED, .wait_ns = disks_wait(start_ns) };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Requests of a few users to two disks are made, told again, joined to others, done in pieces, and some vanish or end without
- * disks_done(), after which the kernel has another request at their address. What each user should have is kept beside, in
- * windows of its own.
+ * Requests of a few users to two disks are made, reported again, joined to others, and completed in pieces. Some vanish or end
+ * without disks_done(), after which the kernel has another request at their address. A model keeps the expected amounts of each
+ * user in separate windows.
  */
 #include "logic.h"
 #include "observe/user_test.h"
@@ -12,12 +12,12 @@
 #define REQUESTS 40
 
 struct request_model {
-	u64 start_ns; /* 0: none is at this address */
+	u64 start_ns; /* 0: there is no request at this address */
 	u32 user;
 	u32 disk;
 	u32 kind;
-	u32 known; /* its beginning was told */
-	u32 by_bio; /* when there was only its bio */
+	u32 known; /* its beginning was seen */
+	u32 by_bio; /* made when there was only its bio */
 	u64 left;
 };
 
@@ -25,7 +25,7 @@ static struct request_model requests[REQUESTS];
 static struct ts_window truth[DISKS_SAMPLES][DISKS][USERS][DISKS_TABLES];
 static u64 totals[DISKS_SAMPLES][DISKS_TABLES], unmatched[DISKS_TABLES];
 
-/* Processes, each with a control group that it shares with another one. */
+/* Processes; each two share a control group. */
 static u64 id_of(u32 sample, u32 user)
 {
 	return sample == DISKS_PROCS ? 1000 + user : 1 + user / 2;
@@ -83,7 +83,7 @@ static void make(u32 i)
 			begin(i);
 		return;
 	}
-	/* Whatever was there has vanished. */
+	/* The earlier request at this address has vanished. */
 	if (r->by_bio)
 		disks_gone(bio_of(i), 0);
 	test_time_passes(1 + test_random(1000));
@@ -94,14 +94,14 @@ static void make(u32 i)
 	r->by_bio = (r->kind == DISKS_IS_WRITE || r->kind == DISKS_IS_FLUSH) && test_once_in(3);
 	if (r->by_bio)
 		disks_gone(address_of(i), 0);
-	if (test_once_in(8)) { /* it was not seen; nor is it taken for the one before, whose end was seen */
+	if (test_once_in(8)) { /* its beginning is missed; the earlier request's end was seen, so it is not taken for that one */
 		disks_gone(address_of(i), 0);
 		return;
 	}
 	begin(i);
 }
 
-/* Joined to another one, which takes the earlier moment of both. */
+/* Join a request to another one, which gets the earlier time of the two. */
 static void join(u32 i, u32 to)
 {
 	struct request_model *r = &requests[i], *other = &requests[to];
@@ -133,11 +133,11 @@ static void done(u32 i)
 {
 	struct request_model *r = &requests[i];
 	u64 bytes = r->left && test_once_in(3) ? 1 + test_random(r->left) : r->left;
-	/* Data of a sequence with flushes are done before the request is. */
+	/* The data of a sequence with flushes are completed before the request. */
 	u32 whole = bytes == r->left && !test_once_in(4), kind = r->kind;
 
 	if (r->known && kind == DISKS_IS_WRITE && !(r->left - bytes) && test_once_in(2))
-		kind = DISKS_IS_FLUSH; /* what a write with a flush looks like at its end */
+		kind = DISKS_IS_FLUSH; /* a write with a flush looks like this at its end */
 	disks_done(address_of(i), test_once_in(2) || r->by_bio ? bio_of(i) : 0, r->start_ns, kind, bytes, whole);
 	count(r, r->kind == DISKS_IS_DISCARD ? DISKS_DISCARDS : DISKS_BYTES, bytes);
 	if (whole)
@@ -145,7 +145,7 @@ static void done(u32 i)
 	r->left -= bytes;
 }
 
-/* It ends, and disks_done() is not told of it. */
+/* The request ends, and disks_done() misses it. */
 static void end(u32 i)
 {
 	struct request_model *r = &requests[i];
@@ -186,7 +186,7 @@ static void compare_user(u32 sample, u32 disk, u32 user)
 	}
 }
 
-/* How often pushes to a table had no object for want of a place, and how often because it was not known whose they are. */
+/* The number of pushes to a table without an object, for want of a place and for an unknown user. */
 static void causes(u32 number, u32 table, u64 *full, u64 *unknown)
 {
 	struct ts_section s = {};
@@ -225,7 +225,7 @@ static void compare(void)
 	}
 }
 
-/* More requests than there are places: what finds none is counted, and told as TS_FULL; once all are done, nothing is held. */
+/* More requests than places: requests without a place count as TS_FULL. After all requests are completed, no object is held. */
 static void overflow(void)
 {
 	static u64 made[PENDING_BUCKETS * PENDING_WAYS * 2];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples `disk_procs` and `disk_cgroups`: who uses which disk. `README.md` says what is counted, and where.
+//! Samples `disk_procs` and `disk_cgroups`: the use of disks by process and control group. `README.md` describes what is counted,
+//! and where.
 
 abi!("disks");
 
@@ -26,7 +27,7 @@ pub fn family() -> Family {
         ..Build::new(
             object!("disks/disks.bpf.o"),
             object!("disks/snapshot.bpf.o"),
-            // Ends before beginnings: no object is held by a request that nobody sees the end of.
+            // Ends before beginnings: a request that holds an object always has a hook that sees its end.
             [
                 Hook::tracepoint("disks_end", "block_io_done").with(START),
                 Hook::tracepoint("disks_complete", "block_rq_complete").losing(),
@@ -57,7 +58,7 @@ pub fn family() -> Family {
     Family::ranked("disks", abi::DISKS_ABI, (6, 1), samples(), ranked)
 }
 
-/// In the order of `enum disks_sample`, with tables in that of `enum disks_table`.
+/// In the order of `enum disks_sample`; tables in the order of `enum disks_table`.
 fn samples() -> [SampleInfo; 2] {
     const ROW: usize = offset_of!(abi::disks_row, who);
     const CLOSED: usize = offset_of!(abi::disks_row, closed);
@@ -87,7 +88,7 @@ fn samples() -> [SampleInfo; 2] {
         let columns = [vec![device.clone()], whose, vec![in_flight.clone(), columns::closed(CLOSED)]].concat();
         SampleInfo::new(
             name,
-            &format!("{whom} on disks, by what they read and write"),
+            &format!("{whom} on disks, by reads and writes"),
             Objects::Keyed,
             columns,
             tables(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* This program needs one thing that a kernel may lack, and is loaded to find out whether it does. */
+/* This program needs a feature that a kernel may lack, and is loaded to test for it. */
 #include "observe/kernel.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What readers of the tables run: programs that are called, never attached, on the observer's state. */
+/* Programs of the readers of the tables. They are called, never attached, and work on the observer's state. */
 #include "logic.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 #define ranked_row disks_row
 #define ranked_section disks_section
-#define ranked_settle(cpu) 1 /* a request counts when it is done */
+#define ranked_settle(cpu) 1 /* a request counts when it is completed */
 
 static __always_inline void ranked_describe(struct disks_section *s, struct disks_row *row, u32 number, u64 obj)
 {

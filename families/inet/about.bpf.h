@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Who and where an object's socket is, as the socket itself tells. */
+/* The description of an object's socket, read from the socket itself. */
 #ifndef TOPSTAT_INET_ABOUT_H
 #define TOPSTAT_INET_ABOUT_H
 
 /* A field in the copy of a socket. */
 #define INET_SOCK_FIELD(copy, type, field) ((type *)((void *)(copy) + bpf_core_field_offset(struct sock_common, field)))
 
-/* What an object has behind its windows. */
+/* The fields of an object behind its windows. */
 #define INET_TAIL offsetof(struct inet_object, sock)
 #define INET_TAIL_BYTES (sizeof(struct inet_object) - INET_TAIL)
-/* A field in a copy of that. */
+/* A field in a copy of these. */
 #define INET_TAIL_FIELD(copy, field) \
 	((typeof(((struct inet_object *)0)->field) *)((void *)(copy) + offsetof(struct inet_object, field) - INET_TAIL))
 
@@ -17,8 +17,10 @@ struct inet_sock___about {
 	u16 inet_sport;
 } CORE;
 
-/* Of the object at this address. It and the socket are read in one piece each, into `copy` of INET_SOCK_WORDS, since a
- * snapshot does this for hundreds of rows. */
+/*
+ * Describe the socket of the object at this address. Object and socket are read in one piece each, into `copy` of
+ * INET_SOCK_WORDS, since a snapshot does this for hundreds of rows.
+ */
 static __always_inline void inet_describe(struct inet_about *about, u64 *copy, u64 obj)
 {
 	struct net *net;
@@ -33,7 +35,7 @@ static __always_inline void inet_describe(struct inet_about *about, u64 *copy, u
 	ts_peek(copy, INET_SOCK_WORDS * sizeof(*copy), sock);
 	about->family = *INET_SOCK_FIELD(copy, u16, skc_family);
 	about->sport = *INET_SOCK_FIELD(copy, u16, skc_num);
-	/* The kernel takes it from a connection before that ends, but for where segments have it from. */
+	/* The kernel clears skc_num before a connection ends, but not the port that segments are sent from. */
 	if (!about->sport)
 		about->sport = bpf_ntohs(BPF_CORE_READ((struct inet_sock___about *)sock, inet_sport));
 	about->dport = bpf_ntohs(*INET_SOCK_FIELD(copy, u16, skc_dport));
@@ -50,7 +52,7 @@ static __always_inline void inet_describe(struct inet_about *about, u64 *copy, u
 
 _Static_assert(sizeof(struct ts_window) == INET_SOCK_WORDS * sizeof(u64), "scratch memory for a copy of a socket");
 
-/* The same of a connection that is about to end: see obs.h. */
+/* inet_describe() for a connection that is about to end: see obs.h. */
 TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 obj, struct ts_window *scratch)
 {
 	struct inet_about *about = &((struct inet_kept *)kept)->about;

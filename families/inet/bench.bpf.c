@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a push costs, beside other ways to count a packet, on the same sockets: every program
- * finds the next of many sockets, counts a packet of it its own way, and lets it go. The first
- * does only that; its cost is taken off the others'.
+ * The cost of a push compared with other ways to count a packet, on the same sockets. Every program looks up the next of many
+ * sockets, counts a packet in one way, and releases the socket. The first program does not count; its cost is subtracted from the
+ * others'.
  *
- * Run by BPF_PROG_TEST_RUN, never attached. Its maps, but for those of the other ways, are the
- * observer's.
+ * Run by BPF_PROG_TEST_RUN, never attached. It uses the observer's maps, and separate maps for the other ways.
  */
 #include "packet.bpf.h"
 
@@ -22,7 +21,7 @@ struct bench_count {
 	u64 total;
 };
 
-/* Counting alone: nothing is ranked. */
+/* Counting alone, without ranking. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -30,8 +29,10 @@ struct {
 	__type(value, struct bench_count);
 } bench_counts SEC(".maps");
 
-/* One hash map, keyed by the tuple: all of it that IPv4 needs, as tcptop has it (for both
- * families), and with the process as tcptop has it. */
+/*
+ * One hash map, keyed by the tuple: an IPv4 tuple, a tuple for both families as in tcptop, and the latter with the process as in
+ * tcptop.
+ */
 struct bench_tuple4 {
 	u32 saddr, daddr;
 	u16 sport, dport;
@@ -61,7 +62,7 @@ BENCH_HASH(bench_hash4, struct bench_tuple4);
 BENCH_HASH(bench_hash, struct bench_tuple);
 BENCH_HASH(bench_hash_tcptop, struct bench_tcptop);
 
-/* The next flow's socket; they are gone through in an order that caches can't foresee. */
+/* The next flow's socket, in an order that caches can't foresee. */
 static __always_inline struct bpf_sock *bench_next(struct __sk_buff *skb)
 {
 	struct bpf_sock_tuple tuple = {};
@@ -120,7 +121,7 @@ static __always_inline void bench_storage(struct __sk_buff *skb, struct bpf_sock
 		bench_add(c, skb);
 }
 
-/* As it is usually written, with a helper that makes sure of a full socket. */
+/* The usual form, with a helper that checks for a full socket. */
 static __always_inline void bench_fullsock_one(struct __sk_buff *skb, struct bpf_sock *sk)
 {
 	struct bpf_sock *full = bpf_sk_fullsock(sk);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a push costs, beside other ways to count a packet: `bench.bpf.c` run on sockets that
-//! the caller has open.
+//! The cost of a push compared with other ways to count a packet: `bench.bpf.c`, run on sockets that the caller has open.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -12,11 +11,11 @@ use crate::bpf::{self, Shared, program};
 use crate::ranking::{RankedFamily, Ranking, bank_size, load};
 use crate::{Error, Options, State as _, TableInfo, catalogue};
 
-/// Ports that flows have on each address; `BENCH_PORTS` in `bench.bpf.c`.
+/// Ports of the flows on each address; `BENCH_PORTS` in `bench.bpf.c`.
 const PORTS: u32 = 16384;
 /// The most flows at once.
 pub const FLOWS_MAX: u32 = 131_072;
-/// Where all flows' sockets are connected to.
+/// The remote address of all flows' sockets.
 pub const REMOTE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
 
 /// The address that the socket of a flow is bound to.
@@ -25,15 +24,15 @@ pub fn local(flow: u32) -> SocketAddrV4 {
     SocketAddrV4::new(ip, u16::try_from(PORTS + flow % PORTS).unwrap_or(0))
 }
 
-/// Bytes of the tables of one sample on one CPU, for so many rows.
+/// Bytes of the tables of one sample on one CPU, for `top` rows.
 ///
 /// # Errors
-/// When so many rows can't be kept.
+/// When this many rows can't be kept.
 pub fn bank_bytes(top: u32) -> Result<usize, Error> {
     topstat_engine::entries_for(top).map(bank_size).map_err(|e| Error::Option(e.to_string()))
 }
 
-/// The ways to count a packet, as the programs are called, and what they are.
+/// The ways to count a packet: the names of the programs, and their descriptions.
 pub const WAYS: &[(&str, &str)] = &[
     ("bench_empty", "nothing (finding the socket)"),
     ("bench_count_one", "counting alone: socket storage, 1 add"),
@@ -54,7 +53,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Loads all; the observer sees the sockets that are made from now on.
+    /// Loads everything. The observer sees the sockets that are made from now on.
     ///
     /// # Errors
     /// As [`crate::load`].
@@ -83,7 +82,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs one of [`WAYS`] on so many flows, and returns its nanoseconds per packet.
+    /// Runs one of [`WAYS`] on `flows` flows, and returns its nanoseconds per packet.
     ///
     /// # Errors
     /// When the kernel refuses, or a flow's socket is not there.
@@ -92,7 +91,7 @@ impl Bench {
         self.parameters.write(0, 0, abi::inet_bench { flows, next: 0, not_found: 0 });
         let packet = udp_packet();
         let input = ProgramInput { data_in: Some(&packet), repeat: packets, ..Default::default() };
-        // The time that this thread got: others may run in between.
+        // The CPU time of this thread: others may run in between.
         let begun = thread_ns();
         program(&self.object, way)?.test_run(input).map_err(|e| failed(e.to_string()))?;
         let ns = (thread_ns() - begun) as f64 / f64::from(packets);

@@ -8,7 +8,7 @@ use crate::hooks::Hook;
 use crate::report::Check;
 use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
 
-/// When tables of TCP were switched on: see `peek.bpf.h`.
+/// The times at which tables of TCP were switched on: see `peek.bpf.h`.
 const SINCE: &str = ".data.since";
 /// The part of a slide in which a connection makes one record.
 const CELL: &str = ".data.cell";
@@ -25,15 +25,15 @@ const MAPS: [&str; 10] = [
     Keeps::KEPT,
     Keeps::ENDED,
 ];
-/// What is left of connections that have ended.
+/// The rows of closed connections.
 const KEEPS: Keeps =
     Keeps { samples: abi::INET_KEPT_SAMPLES, tables: abi::INET_KEPT_TABLES, size: size_of::<abi::inet_kept>() };
 const UDP_SAMPLES: &[&str] = &["udp_v4", "udp_v6"];
 
-/// Where it stands among the better builds.
+/// The index of this build among the better builds.
 const BY_FUNCTIONS: usize = 0;
 
-/// How UDP is counted.
+/// The variant in which UDP is counted.
 pub fn check() -> Vec<Check> {
     const NAME: &str = "counting of UDP";
     let Some(family) = crate::catalogue::family_of(UDP_SAMPLES[0]) else { return Vec::new() };
@@ -42,7 +42,7 @@ pub fn check() -> Vec<Check> {
         return vec![Check::untried(NAME, &obstacle)];
     }
     if bpf::atomics::known() == Some(false) {
-        return Vec::new(); // the line of the samples says that they can't be loaded
+        return Vec::new(); // the samples' own line shows that they can't be loaded
     }
     let by_packets = |why: &str| {
         format!(
@@ -63,9 +63,9 @@ pub fn check() -> Vec<Check> {
     vec![Check::ok(NAME, found)]
 }
 
-/// Both of them.
+/// Both builds.
 pub fn builds() -> Builds {
-    // Births before packets, so that no socket is seen without its owner.
+    // The making of sockets before packets: so each new socket has an owner when its first packet is seen.
     let of_tcp = [
         Hook::cgroup("inet_create", "sock_create"),
         Hook::cgroup("inet_release", "sock_release"),

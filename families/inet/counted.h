@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Connections that TCP counts (records.h): hooks only make records, and readers do the rest. A reader takes the difference between
- * the counters and the last reader's, and adds the difference to the totals, by the slides of the records, and to the connection's
- * running total. Then it orders the connection by the values that records and counters give. When the connection ends, a hook
- * takes the rest. So the totals contain everything that a connection has exchanged, once.
+ * Connections that TCP counts (records.h): hooks only make records, and readers do the rest. A reader takes the growth of the
+ * counters since the last reader, and adds it to the totals, by the slides of the records, and to the connection's running total.
+ * Then it orders the connection by the values that records and counters give. When the connection ends, a hook takes the rest. So
+ * the totals contain all traffic of a connection, once.
  */
 #ifndef TOPSTAT_INET_COUNTED_H
 #define TOPSTAT_INET_COUNTED_H
 
 #include "logic.h"
 
-/* A reader tries again when another has taken at the same moment, or a hook is making a record. */
+/* Tries of a reader, while another reader takes the same difference or a hook makes a record. */
 #define INET_TRIES 4
 
-/* Bring a word forward, which was `was` before the counters were read. Returns the difference, which belongs to the caller; 0: the
- * counters have not moved, or another reader has taken the difference. */
+/*
+ * Move a word forward. `was`: its value before the counters were read. Returns the difference, which belongs to the caller; 0:
+ * the counters have not moved, or another reader has taken the difference.
+ */
 TS_INLINE u64 inet_take_bytes(u64 *word, u64 was, u64 now)
 {
 	u64 more = records_more(was, now, RECORDS_BYTES);
@@ -25,8 +27,10 @@ TS_INLINE u64 inet_take_bytes(u64 *word, u64 was, u64 now)
 /* All tables: a bit for each. */
 #define INET_ALL ((1U << RECORDS_TABLES) - 1)
 
-/* Take the difference between `was`, the words, which are read first, and the counters `now`; into `more`. `tables`: whose counters
- * are taken, by bit. */
+/*
+ * Take the difference between `was` (the words, read first) and the counters `now` into `more`. `tables`: take these tables'
+ * counters, by bit.
+ */
 TS_INLINE void inet_take(struct inet_object *o, const struct records_counts *was, const struct records_counts *now,
 			 struct records_counts *more, u32 tables)
 {
@@ -50,7 +54,7 @@ TS_INLINE void inet_take(struct inet_object *o, const struct records_counts *was
 	more->resent = resent;
 }
 
-/* The words, before the counters are read. */
+/* Read the words. Before the counters are read. */
 TS_INLINE void inet_taken(struct records_counts *was, struct inet_object *o)
 {
 	u64 segments = ts_read(o->tcp.taken_segments);
@@ -73,8 +77,10 @@ TS_INLINE u64 inet_more_of(const struct records_counts *more, u32 table, u32 par
 	return part ? more->resent : 0;
 }
 
-/* There is no memory for the connection's object, or for what has readers find it: how much it has exchanged since it was
- * read is not known, but no more than it has counted in all (T6). */
+/*
+ * There is no memory for the connection's object or list entry: its growth since the last reader is unknown, but at most its
+ * counters (T6).
+ */
 TS_INLINE void inet_refuse(u32 sample, const struct records_counts *all)
 {
 	u64 bytes = all->bytes[0] + all->bytes[1];
@@ -89,7 +95,7 @@ TS_INLINE void inet_refuse(u32 sample, const struct records_counts *all)
 	obs_end(&x);
 }
 
-/* To the running total, and the connection's: total before object (P1). */
+/* Add the difference to the running total, and to the connection's: total before object (P1). */
 TS_INLINE void inet_count_bytes(struct obs *x, struct inet_object *o, const struct records_counts *more)
 {
 	if (!x->config[INET_BYTES].enabled)

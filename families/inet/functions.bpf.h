@@ -7,7 +7,7 @@
 #include "observe/datagram.bpf.h"
 #include "observe/gate.bpf.h"
 
-/* The object of a socket that has none yet, or none with an id; NULL: the datagram is counted to the totals alone. */
+/* The object of a socket that has no object or id yet. NULL: the datagram is counted to the totals alone. */
 static __noinline struct inet_object *inet_udp_ready(struct sock *sk, u32 part, u32 packets, u32 bytes)
 {
 	u32 sample = sk->__sk_common.skc_family == AF_INET6 ? INET_UDP_V6 : INET_UDP_V4;

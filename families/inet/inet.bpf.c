@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The observer of sockets: samples tcp_v4, tcp_v6, udp_v4 and udp_v6.
+ * The observer of the samples tcp_v4, tcp_v6, udp_v4 and udp_v6.
  *
- * TCP counts segments and bytes itself. A hook copies its counters into the connection's ring of records at the first segment that
- * the connection receives in a cell, and does nothing else; readers do the rest (counted.h). The connection itself tells whether a
- * segment is the first, by when it received the last one; until then nothing else is read.
+ * TCP counts segments and bytes itself. A hook copies the counters into the connection's ring of records at the first segment
+ * that the connection receives in a cell, and does nothing else; readers do the rest (counted.h). The connection's stamp of the
+ * last received segment shows whether a segment is the first; other segments read nothing else.
  *
- * UDP is counted by its own functions (functions.bpf.h), or by its packets (packet.bpf.h): builds.rs chooses.
+ * UDP is counted in its own functions (functions.bpf.h), or by its packets (packet.bpf.h): builds.rs chooses.
  *
- * Objects are in the storage of sockets. One is made when a process makes the socket, which tells whose it is, or copied from the
- * listener's on accept, or else made when the socket is first active; then it gets its id, and its place in a sample.
+ * Objects are in the storage of sockets. An object is made when a process makes the socket, and this process is its owner; or it
+ * is copied from the listener's on accept; or else it is made when the socket is first active. With the first activity it gets
+ * its id, and its place in a sample.
  */
 #include "functions.bpf.h"
 #include "list.bpf.h"
@@ -20,7 +21,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Whether it has received nothing in this cell before. */
+/* Whether this is the first segment that the connection receives in this cell. */
 static __always_inline int inet_is_due(struct tcp_sock *tp)
 {
 	u32 start = inet_cell(host_jiffies()) >> 32;
@@ -28,7 +29,7 @@ static __always_inline int inet_is_due(struct tcp_sock *tp)
 	return (s32)(tp->rcv_tstamp - start) < 0 && (s32)(tcp_data_time(tp) - start) < 0;
 }
 
-/* The connection's object; NULL: there is no memory, which is counted, or it has ended. */
+/* The connection's object. NULL: the connection has ended, or there is no memory, which is counted. */
 static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_sock *tp)
 {
 	struct inet_object *o = host_of(objects, sk, sk);
@@ -55,7 +56,7 @@ static __always_inline void inet_record_in(struct record_ring *g, struct ts_conf
 	records_add(g, c, counts, now, active, host_cpu());
 }
 
-/* In one of the rings that tables with other periods have. */
+/* Make a record in a ring of a table with another period. */
 static __noinline int inet_record_other(struct record_ring *g, struct tcp_sock *tp, struct inet_object *o,
 					const struct records_counts *counts, u32 table)
 {
@@ -74,7 +75,7 @@ static __noinline int inet_record_other(struct record_ring *g, struct tcp_sock *
 	return host_nothing();
 }
 
-/* In all of these. Without memory their tables do without. */
+/* Make records in all rings of tables with other periods. Without memory these tables get no records. */
 static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, struct inet_object *o,
 					const struct records_counts *counts)
 {
@@ -96,8 +97,10 @@ static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, st
 	return host_nothing();
 }
 
-/* Make a record, unless the slide has one. `newest`, `resent`: the number of segments that were just received, or sent again, and are
- * in the counters already (R1). */
+/*
+ * Make a record, unless the slide has one. `newest`, `resent`: the number of segments that were just received, or sent again, and
+ * are in the counters already (R1).
+ */
 static __noinline int inet_record(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u32 newest, u32 resent)
 {
 	struct records_counts counts;
@@ -150,7 +153,7 @@ TS_APART int inet_finish_in(u32 sample, u32 table)
 	return 0;
 }
 
-/* The connection is over, and has counted all: the rest goes to the totals. */
+/* The connection is over, and its counters are final: add the rest to the totals. */
 static __noinline int inet_finish(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
 	struct inet_scratch *s;
@@ -190,7 +193,7 @@ static __always_inline void inet_own(struct inet_object *o, struct task_struct *
 	inet_owner(o, task);
 }
 
-/* The connection is over. Two hooks tell the end, and the second has nothing left to do. */
+/* The connection is over. Two hooks see the end, and the second finds nothing left to do. */
 static __always_inline void inet_over(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
 	ts_write(o->life, o->life | 1);
@@ -255,8 +258,8 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 }
 
 /*
- * The socket goes, closed: once for each, after inet_state() was to be told. Each program is left out
- * of what would interrupt it on its CPU, so what one of the two has missed the other sees.
+ * The socket is destroyed, closed: once for each socket, after inet_state(). The kernel does not run a program for an event that
+ * interrupts the same program on its CPU, so each of the two programs sees the ends that the other has missed.
  */
 TS_GATE("tp_btf/tcp_destroy_sock", inet_destroy)
 
@@ -286,7 +289,7 @@ int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
-/* Its user reads from a connection that was accepted: in the user's own context, with the lock. */
+/* The user of an accepted connection reads: in the user's own context, with the lock. */
 TS_GATE("tp_btf/tcp_rcv_space_adjust", inet_user)
 
 SEC("tp_btf/tcp_rcv_space_adjust")
@@ -302,7 +305,7 @@ int BPF_PROG(inet_user, struct sock *sk)
 	return 0;
 }
 
-/* UDP's alone: whether a packet is TCP's can be seen without looking for its socket. */
+/* UDP alone: packets of TCP are recognised without access to the socket. */
 static __always_inline int inet_udp_packet(struct __sk_buff *skb, u32 part)
 {
 	u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -329,7 +332,7 @@ int inet_egress(struct __sk_buff *skb)
 	return inet_udp_packet(skb, INET_TX);
 }
 
-/* The socket was there already, and is the task's. Writes a byte, by which user space counts them. */
+/* Adopt a socket that already exists, with the task's process as owner. Writes a byte, for user space counts the sockets. */
 static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk, struct task_struct *task,
 					 struct seq_file *seq)
 {
@@ -338,7 +341,7 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 	u8 state, found = 1;
 
 	bpf_seq_write(seq, &found, sizeof(found));
-	/* Also of a listener: its address tells a copy from it. */
+	/* Also for a listener: its own address in `self` tells it from a copy. */
 	if (tp && !o->object.self) {
 		inet_counts(&now, sk, tp, 1);
 		inet_object_init(o, (u64)sk, &now);
@@ -347,13 +350,12 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 	if (!tp)
 		return;
 	state = sk->__sk_common.skc_state;
-	/* A silent one is due when it speaks again. */
+	/* A silent connection is due when it speaks again. */
 	if (state != TCP_LISTEN && state != TCP_CLOSE && !ts_read(o->listed) && !inet_is_silent(sk, tp))
 		host_call(inet_list(sk, tp, o));
 }
 
-/* Once the hooks are attached: sockets that were there already, and whose they are. A
- * socket of several processes is the first one's. */
+/* After the hooks are attached: adopt existing sockets. A socket of several processes belongs to the first of them. */
 SEC("iter/task_file")
 int inet_adopt(struct bpf_iter__task_file *ctx)
 {

@@ -3,14 +3,14 @@
 #ifndef TOPSTAT_INET_BPF_H
 #define TOPSTAT_INET_BPF_H
 
-#define TS_KEEPS /* what has ended */
+#define TS_KEEPS /* closed connections */
 #define INET_RECORDS /* connections are counted by TCP: see counted.h */
 
 #include "observe/kernel.h"
 
 /*
- * A reader also asks the socket (life.bpf.h): an end that the programs were not run for is not written into the object. A push
- * does not ask, since that costs: it takes an entry of an object that has ended so for one that is silent.
+ * A reader also checks the socket (life.bpf.h): an end that the programs have missed is not written into the object. A push does
+ * not check, for the cost: it takes an object with a missed end for a silent one.
  */
 #ifdef INET_READER
 static __always_inline u64 inet_id_now(u64 obj);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/*
- * What the observer of sockets and the programs that read it share. The one source:
- * the Rust side is generated from this file.
- */
+/* Types that the observer of sockets shares with its readers. The only definition: the Rust side is generated from this file. */
 #ifndef TOPSTAT_INET_H
 #define TOPSTAT_INET_H
 
@@ -21,7 +18,7 @@ enum inet_sample {
 /* The samples of TCP come first. */
 enum { INET_TCP_SAMPLES = INET_UDP_V4 };
 
-/* A power of two, and the static one last. */
+/* A power of two tables; the static table is the last. */
 enum inet_table {
 	INET_PPS, /* packets, by window */
 	INET_BPS, /* payload bytes, by window; shown as bits */
@@ -38,12 +35,12 @@ enum inet_part {
 #define INET_INIT 1
 
 /*
- * Of the two highest bits of an id the one that is set where the socket is UDP and the kernel's own: no hook tells of its end,
- * see inet_id_now(). All other ids are cookies, in which these bits are alike: the kernel counts cookies up from 1, and down
- * from 2^64 those of sockets that an interrupt makes in the midst of counting.
+ * The mark in the two highest bits of an id: a UDP socket of the kernel itself, whose end no hook sees (see inet_id_now()). In
+ * all other ids, which are cookies, the two bits are equal: the kernel counts cookies up from 1, and down from 2^64 for sockets
+ * that an interrupt makes while it counts.
  */
 #define INET_KERNELS (1ULL << 63)
-/* The others, which are the cookie's. */
+/* The bits below, which are the cookie's. */
 #define INET_COOKIE_BITS 62
 
 TS_INLINE u64 inet_kernels_id(u64 cookie)
@@ -57,9 +54,9 @@ TS_INLINE int inet_id_is_kernels(u64 id)
 }
 
 /*
- * A socket that is used again has its cookie still, but what is left of the connection that it was (keep.h) is another's row. So
- * bits of the id above those in which no two cookies will ever be alike are changed by the number of the connection. There are
- * as many numbers as half of `life` has.
+ * A socket that is used again keeps its cookie, but the closed row of its earlier connection (keep.h) needs another id. So the
+ * number of the connection changes bits of the id, above the bits that tell any two cookies apart. There are as many numbers as
+ * half of `life` has.
  */
 #define INET_LIFE_SHIFT 48
 
@@ -68,31 +65,35 @@ TS_INLINE u64 inet_connection_id(u64 cookie, u8 life)
 	return cookie ^ (u64)(life >> 1) << INET_LIFE_SHIFT;
 }
 
-/* Whether the id was given to the socket of this cookie. */
+/* Whether the socket with this cookie has, or had, the id. */
 TS_INLINE int inet_id_has(u64 id, u64 cookie)
 {
 	return !((id ^ cookie) << (64 - INET_LIFE_SHIFT));
 }
 
-/* How long a connection is silent at least before it is taken off the list of the active ones. */
+/* The least silence of a connection before it is taken off the list of active ones. */
 #define INET_SILENT_MS 1000
-/* The longest that hooks go on with a cell as it was computed: settings may have changed. */
+/* The longest time that hooks use a computed cell: settings may have changed. */
 #define INET_CELL_MS 100
 
-/* A connection, which TCP counts: see records.h. */
+/* A connection that TCP counts: see records.h. */
 struct inet_tcp {
 	struct record_ring ring;
 	u64 rings; /* address of struct inet_rings; 0: not made */
-	/* The counters as of the last reader, which has added them to the totals and to `bytes` of the object. Each word is brought
-	 * forward by one swap, so two readers at once never take one difference twice. */
+	/*
+	 * The counters that readers have already added to the totals and to `bytes` of the object. A compare-and-swap moves each
+	 * word forward, so two readers never take one difference twice.
+	 */
 	u64 taken[TS_PARTS]; /* bytes */
-	u64 taken_segments; /* received; those sent are in the high half */
+	u64 taken_segments; /* received; segments sent are in the high half */
 	u32 taken_resent;
 	u32 pad;
 };
 
-/* Further rings of a connection, for tables whose periods differ: made where there are any. Ring n, from RECORDS_BYTES on, is at
- * [n - 1]. */
+/*
+ * Further rings of a connection, for tables with different periods; made where they are needed. Ring n, from RECORDS_BYTES on, is
+ * at [n - 1].
+ */
 struct inet_rings {
 	struct record_ring ring[RECORDS_TABLES - 1];
 };
@@ -100,15 +101,17 @@ struct inet_rings {
 /*
  * An object, in the socket's local storage: it lives as long as the socket.
  *
- * The kernel puts it 8 bytes behind the start of a cache line: so that what every push needs fits one line, and each window
- * and what is behind them begins one, there are 56 bytes before the windows. With INET_STORAGE_BYTES before it, it is to fit
- * into 1 KiB, for the kernel's next larger pieces of memory are of 2 KiB.
+ * The kernel puts it 8 bytes behind the start of a cache line. The 56 bytes before the windows are chosen so that the fields of
+ * every push share one line, and that each window and the fields behind the windows begin a line. With INET_STORAGE_BYTES before
+ * it, the object must fit into 1 KiB, for the kernel's next larger size is 2 KiB.
  */
 #define INET_STORAGE_BYTES 136
 
 struct inet_object {
-	/* `id`: the socket's cookie and the number of the connection, but see INET_KERNELS. `self`: another's address:
-	 * a copy, made by accept; INET_INIT: some CPU is making it an object right now. */
+	/*
+	 * `id`: the socket's cookie and the number of the connection, but see INET_KERNELS. `self`: the object's own address;
+	 * another address: a copy, made by accept; INET_INIT: a CPU is initialising the object.
+	 */
 	struct ts_object object;
 	union {
 		u64 quiet; /* UDP: see ts_quiet() */
@@ -117,15 +120,15 @@ struct inet_object {
 	struct ts_count bytes;
 	u32 pad;
 	u8 sample; /* enum inet_sample */
-	u8 life; /* of the socket, two for each connection; odd: closed, and what still comes makes no new object of it */
-	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
-	u8 no_rings; /* TCP: there was no memory for them */
+	u8 life; /* of the socket, two for each connection; odd: closed, and later packets make no new object of it */
+	u8 sure; /* the owner is known; 0: inherited from the listener, until its user sends */
+	u8 no_rings; /* TCP: there was no memory for `rings` */
 	union {
 		struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 		struct inet_tcp tcp; /* of connections that TCP counts */
 	};
 	u64 sock; /* address of the socket */
-	/* Its user, as in struct process_who; set in process context, see inet_set_owner(). */
+	/* The socket's user, as in struct process_who; set in process context, see inet_set_owner(). */
 	u64 cgroup;
 	u32 pid;
 	u32 pad2;
@@ -135,7 +138,7 @@ struct inet_object {
 _Static_assert(sizeof(struct inet_object) + INET_STORAGE_BYTES <= 1024, "an object takes 1 KiB, and not 2");
 _Static_assert(sizeof(struct inet_tcp) <= INET_BYTES * sizeof(struct ts_window), "and no more for TCP's sake");
 
-/* Who uses the socket, from now on. */
+/* Set the socket's user. */
 TS_INLINE void inet_set_owner(struct inet_object *o, const struct process_who *who)
 {
 	o->pid = who->pid;
@@ -144,7 +147,7 @@ TS_INLINE void inet_set_owner(struct inet_object *o, const struct process_who *w
 	o->sure = 1;
 }
 
-/* Whether it is closed. */
+/* Whether the socket is closed. */
 TS_INLINE int inet_is_dead(const struct inet_object *o)
 {
 	return ts_read(o->life) & 1;
@@ -155,8 +158,7 @@ TS_INLINE int inet_is_tcp(u32 sample)
 	return sample == INET_TCP_V4 || sample == INET_TCP_V6;
 }
 
-/* Another one whenever a structure changes that is pinned: the constants, the settings, a
- * bank, an object. */
+/* Changes whenever a pinned structure changes: the constants, the settings, a bank, an object. */
 #define INET_ABI 6
 
 /* Set before loading. */
@@ -167,13 +169,13 @@ struct inet_constants {
 	u64 jiffy_ns;
 };
 
-/* What users set, at any time. */
+/* Settings of users, which may change at any time. */
 struct inet_settings {
 	struct ts_settings all;
 	struct ts_config config[INET_SAMPLES][INET_TABLES];
 };
 
-/* What describes a socket. */
+/* The description of a socket. */
 struct inet_about {
 	struct process_who owner;
 	u32 family;
@@ -192,7 +194,7 @@ struct inet_row {
 	struct inet_about about;
 };
 
-/* A connection that has ended, in one table: see the engine's keep.h. In tables of TCP's samples before INET_BYTES. */
+/* A closed connection in one table: see the engine's keep.h. In tables of TCP's samples before INET_BYTES. */
 struct inet_kept {
 	struct ts_kept kept;
 	struct inet_about about;
@@ -203,7 +205,7 @@ enum {
 	INET_KEPT_TABLES = INET_BYTES,
 };
 
-/* The kernel's struct sock_common, 136 bytes in 6.18, and some. */
+/* The size of the kernel's struct sock_common, 136 bytes in 6.18, and some more. */
 #define INET_SOCK_WORDS 32
 
 /* One CPU's part of a snapshot. */
@@ -214,8 +216,8 @@ struct inet_section {
 };
 
 /*
- * Memory for copies of a connection. In hooks it belongs to the CPU that has the claim of its bank of the sample, so there is one for
- * each CPU and sample. A reader has its own, and one program of a reader runs at a time.
+ * Memory for copies of a connection. In hooks it belongs to the holder of the claim of the CPU's bank of the sample, so there is
+ * one for each CPU and sample. A reader has separate memory, and one program of a reader runs at a time.
  */
 struct inet_scratch {
 	struct record_ring ring;
@@ -227,20 +229,22 @@ struct inet_scratches {
 	struct inet_scratch of[INET_TCP_SAMPLES];
 };
 
-/* Amounts that a reader has taken and not yet added to the totals, by sample, table and slide. They belong to the CPU that has made
- * the newest record of the connection. */
+/*
+ * Amounts that a reader has taken and not yet added to the totals, by sample, table and slide. They belong to the CPU that has
+ * made the newest record of the connection.
+ */
 struct inet_shares {
 	u64 used;
 	u64 share[INET_TCP_SAMPLES][RECORDS_TABLES][TS_SLIDES + 2][TS_PARTS]; /* the last one: older amounts */
 };
 
-/* A moment, by both clocks of tables. */
+/* A moment, in both clocks of tables. */
 struct inet_moment {
 	u64 jiffies;
 	u64 ns;
 };
 
-/* For the benchmark: which sockets its programs go through. */
+/* The sockets that the programs of the benchmark go through. */
 struct inet_bench {
 	u32 flows;
 	u32 next;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whether a socket is still the one that an object was made for, as the socket itself tells.
+ * Whether an object's socket is still the one that the object was made for. The socket itself is read.
  *
- * An object's end is an event, and events can be missed: the kernel does not run a tracing program
- * that is running on the CPU already. Where programs at tracepoints can be preempted (Linux 7.3 does), that
- * leaves out all events of a CPU for as long as somebody else has it. The object of a missed end keeps its id in
- * memory that was freed, until that memory is used again; so would a row.
+ * An object's end is an event, and programs can miss events: the kernel does not run a tracing program that is already running on
+ * the CPU. Where programs at tracepoints can be preempted (Linux 7.3), a preempted program misses all events of the CPU until it
+ * runs again. The object of a missed end keeps its id in freed memory until that memory is used again; without this check a row
+ * would stay as long.
  */
 #ifndef TOPSTAT_INET_LIFE_H
 #define TOPSTAT_INET_LIFE_H
@@ -24,10 +24,10 @@ struct sock___life {
 } CORE;
 
 /*
- * The id that the object at this address has now; 0: it has ended, or its socket has. The socket is
- * closed, or it is freed, or it is another one, whose cookie is another. (Sockets' memory is that of
- * sockets only, and is left as it is when one is freed, but for what is told here.) Nothing tells when the
- * kernel closes a UDP socket of its own; but then it has lost its `struct socket`.
+ * The current id of the object at this address; 0: the object or its socket has ended. A socket has ended if it is closed, or
+ * freed, or its memory belongs to a socket with another cookie. (The memory of sockets is used for sockets only, and freeing one
+ * leaves its contents, except for the fields read here.) A UDP socket of the kernel itself has ended if it has no
+ * `struct socket`; no other field shows its end.
  */
 static __always_inline u64 inet_id_now(u64 obj)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The connections that are active: those that may have counted what no reader has taken yet. They are in a storage, `active`,
- * which readers go through. A hook puts a connection there when it makes a record; a reader takes it off when it has been silent
- * for a while: in two steps (INET_LEAVING), INET_CELL_MS apart, so that no hook is still at work then that has seen it listed.
+ * The active connections: their counters may have grown since a reader last took differences. They are in the storage `active`,
+ * which readers go through. A hook puts a connection there when it makes a record. A reader takes a connection off after a while
+ * of silence, in two steps (INET_LEAVING) that are INET_CELL_MS apart: so no hook is still running that has seen the connection
+ * listed.
  */
 #ifndef TOPSTAT_INET_LIST_H
 #define TOPSTAT_INET_LIST_H
@@ -10,26 +11,29 @@
 #include "inet.bpf.h"
 
 HOST_STORAGE(active, sk, u64);
-/* Connections whose owner is their listener's, until they show their own. */
+/* Connections with the listener's owner, until their own user is seen. */
 HOST_WORD(unsure);
 /*
- * The cell that is now, in jiffies: until then, and since when << 32. In one word, so that all CPUs see both. A connection is due for
- * a record at the first segment that it receives in a cell. 0: settings have changed, compute it again.
+ * The current cell, in jiffies: its end, and its beginning << 32. In one word, so that a CPU never sees one without the other. A
+ * connection is due for a record at the first segment that it receives in a cell. 0: settings have changed, compute the cell
+ * again.
  */
 HOST_WORD(cell);
-/* The jiffy after settings or the length of a cell have changed last, << 32, and that length, in jiffies. Cells begin no earlier: so
- * each segment that comes after a change and before that jiffy is due, and a connection that has been taken off the list is due when
- * it speaks again. */
+/*
+ * The jiffy after the last change of the settings or of the cells' length << 32, and the length in jiffies. No cell begins before
+ * this jiffy. So each segment between a change and this jiffy is due, and a connection that has been taken off the list is due
+ * when it speaks again.
+ */
 HOST_WORD(cell_changed);
 /* The tables with a separate ring, a bit for each table of each sample: INET_APART(). */
 HOST_WORD(apart);
 
 #define INET_APART(sample, ring) (1U << ((sample) * RECORDS_TABLES + (ring)))
 
-/* Further away than any time of a connection, so that all of them are before it. */
+/* More than any age of a connection's stamps, so that all stamps are before the beginning of the cell. */
 #define INET_ALWAYS_DUE 0x40000000
 
-/* From the settings, which may have changed at any time without a word: so a cell lasts INET_CELL_MS at most. */
+/* Compute the cell from the settings. These may change at any time without notice, so a cell lasts INET_CELL_MS at most. */
 static __noinline u64 inet_next_cell(u32 now)
 {
 	u64 length = ~0ULL, old = ts_read(cell), word = ts_read(cell_changed);
@@ -63,11 +67,11 @@ static __noinline u64 inet_next_cell(u32 now)
 	if (!length || (s32)(until - now) > (s32)host_jiffies_of_ms(INET_CELL_MS))
 		until = now + host_jiffies_of_ms(INET_CELL_MS);
 	word = (u64)start << 32 | until;
-	ts_cas(&cell, old, word); /* user space may have made it 0 meanwhile */
+	ts_cas(&cell, old, word); /* user space may have set it to 0 since */
 	return word;
 }
 
-/* The cell that is now. */
+/* The current cell. */
 static __always_inline u64 inet_cell(u32 now)
 {
 	u64 word = ts_read(cell);
@@ -76,14 +80,14 @@ static __always_inline u64 inet_cell(u32 now)
 }
 
 /*
- * Runs of readers, in which something was taken that is in no total yet: how many, and until when (jiffies << 16) they are believed
- * to go on. Others wait for them. A run is one read of an iterator, which no signal ends.
+ * Reader runs with amounts that are taken and not yet in the totals: their number, and the jiffies << 16 until which they are
+ * believed to go on. Other readers wait for them. A run is one read of an iterator, which no signal ends.
  */
 HOST_WORD(running);
 
-/* Of `listed`, besides the jiffies (low 32 bits) of when that was last changed: whether the connection is in the storage. */
+/* States in `listed`, above the jiffies (low 32 bits) of its last change: whether the connection is in the storage. */
 #define INET_LISTED (1ULL << 32)
-#define INET_LEAVING (2ULL << 32) /* a reader has found it silent, and takes it off unless it speaks */
+#define INET_LEAVING (2ULL << 32) /* a reader has found the connection silent, and takes it off unless it speaks */
 #define INET_ON_LIST (INET_LISTED | INET_LEAVING)
 
 static __always_inline u32 inet_sample_of_sock(struct sock *sk)
@@ -93,7 +97,7 @@ static __always_inline u32 inet_sample_of_sock(struct sock *sk)
 	return sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[2] == bpf_htonl(0xffff) ? INET_TCP_V4 : INET_TCP_V6;
 }
 
-/* There is no memory for something of the connection. */
+/* Count the connection as refused: there is no memory for a part of it. */
 static __noinline int inet_no_memory(struct sock *sk, struct tcp_sock *tp)
 {
 	struct records_counts all;
@@ -110,7 +114,10 @@ static __always_inline u64 inet_list_word(u64 listed)
 	return listed | (u32)host_jiffies();
 }
 
-/* Put it on the list, or leave it there. Said before it is done: then inet_unlist() does it again, if need be. */
+/*
+ * Put the connection on the list, or leave it there. `listed` is written before the storage: then inet_unlist() adds the storage
+ * again, if needed.
+ */
 static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
 	u64 listed = ts_read(o->listed);
@@ -125,8 +132,10 @@ static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct ine
 	return host_nothing();
 }
 
-/* Whether the next segment that it receives is due for a record: what it received last was before this cell. In other states than
- * this one no hook sees what it receives. */
+/*
+ * Whether the next received segment is due for a record: the last one was received before this cell. In other states than
+ * ESTABLISHED no hook sees received segments.
+ */
 static __always_inline int inet_will_be_due(struct sock *sk, struct tcp_sock *tp)
 {
 	u32 start = inet_cell(host_jiffies()) >> 32;
@@ -135,7 +144,7 @@ static __always_inline int inet_will_be_due(struct sock *sk, struct tcp_sock *tp
 	       (s32)(tcp_data_time(tp) - start) < 0;
 }
 
-/* It has been silent for a while, and will be due. */
+/* Whether the connection has been silent for a while, and its next segment is due. */
 static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
 {
 	return inet_will_be_due(sk, tp) &&
@@ -143,15 +152,15 @@ static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
 }
 
 /*
- * Whether the ring goes on with the counters of now. A ring that begins anew, and a connection that readers have found silent, begin
- * with what readers have taken: so the request that was sent before the first response counts to the slide of both.
+ * Whether the ring continues with the current counters. A new ring, and a connection that readers have found silent, begin with
+ * the counters that readers have taken: so a request that was sent before the first response counts to the slide of both.
  */
 static __always_inline int inet_goes_on(const struct record_ring *g, const struct ts_config *c, const struct inet_object *o)
 {
 	return ts_read(o->listed) & INET_LISTED && ts_read(g->slide) >> TS_EPOCH_SHIFT == records_tag(c);
 }
 
-/* It is an object from now on, where it was none. */
+/* Begin the connection's object, if it has no id yet. */
 static __always_inline void inet_begin(struct sock *sk, struct inet_object *o)
 {
 	o->sample = inet_sample_of_sock(sk);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Sockets as objects, on any host: how one comes to be, how it ends, and what is pushed. Which packet is
- * whose, and how much it is, hooks tell.
+ * Sockets as objects, on any host: the beginning and end of an object, and the pushes to it. Hooks assign packets to sockets, and
+ * measure them.
  */
 #ifndef TOPSTAT_INET_LOGIC_H
 #define TOPSTAT_INET_LOGIC_H
@@ -16,8 +16,8 @@ HOST_KEPT(struct inet_kept, INET_KEPT_SAMPLES, INET_KEPT_TABLES);
 #endif
 
 /*
- * Where TCP's counters are read (INET_RECORDS), a table of connections has no window at an offset: it is made of records. What
- * stands for the offset names sample and table, and is no multiple of 8 as offsets are.
+ * Where TCP's counters are read (INET_RECORDS), a table of connections has no window at an offset: its window is made of records.
+ * The number in place of the offset encodes sample and table, and is no multiple of 8, unlike an offset.
  */
 #define INET_RECORDS_AT(sample, table) ((sample) << 3 | ((table) + 1))
 #define INET_RECORDS_SAMPLE(at) ((at) >> 3 & 1)
@@ -42,7 +42,7 @@ TS_INLINE u32 obs_type(u32 sample, u32 table)
 
 #include "observe/obs.h"
 
-/* Nothing was pushed yet. For an object that is in no table, and has no id. */
+/* Clear all windows. For an object that is in no table, and has no id. */
 TS_INLINE void inet_object_reset(struct inet_object *o)
 {
 	ts_write(o->life, (o->life + 1) & ~1);
@@ -51,7 +51,7 @@ TS_INLINE void inet_object_reset(struct inet_object *o)
 	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
 }
 
-/* So much of what the connection counts does not count: it was before the object was known, or was taken. */
+/* Exclude the counters `now`: they were counted before the object was known, or were taken. */
 TS_INLINE void inet_taken_from(struct inet_object *o, const struct records_counts *now)
 {
 	o->tcp.taken[0] = now->bytes[0];
@@ -60,17 +60,16 @@ TS_INLINE void inet_taken_from(struct inet_object *o, const struct records_count
 	o->tcp.taken_resent = now->resent;
 }
 
-/* Whether the storage is the object of its own socket, and not a copy. */
+/* Whether the storage is this socket's own object, and not a copy. */
 TS_INLINE int inet_object_is_own(const struct inet_object *o)
 {
 	return ts_read(o->object.self) == (u64)(unsigned long)o;
 }
 
 /*
- * The storage is new, or a copy of the listener's: make it an object of its own, of the socket at this
- * address. `now`: TCP's counters (NULL: they are not read). What a connection has counted before it is seen first
- * does not count, unless it is known since it was made, adopted or copied from its listener.
- * False when another CPU has done so, or is doing so just now.
+ * The storage is new, or a copy of the listener's: initialise it as the object of the socket at this address. `now`: TCP's
+ * counters (NULL: they are not read). They are excluded for a connection that is seen for the first time, unless the connection
+ * is known since it was made, adopted or copied from its listener. False if another CPU has initialised it, or is doing so.
  */
 TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct records_counts *now)
 {
@@ -78,7 +77,7 @@ TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct rec
 
 	if (self == INET_INIT || self == (u64)(unsigned long)o || !ts_cas(&o->object.self, self, INET_INIT))
 		return 0;
-	if (self) { /* the listener's numbers, and its user until the new one is known */
+	if (self) { /* a copy has the listener's amounts, and its user until the new one is known */
 		o->object.id = 0;
 		o->sure = 0;
 		inet_object_reset(o);
@@ -86,13 +85,15 @@ TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct rec
 		inet_taken_from(o, now);
 	}
 	o->sock = sock;
-	ts_wmb(); /* whoever sees that the object is its own sees all of it */
+	ts_wmb(); /* a CPU that sees `self` sees the whole object */
 	ts_write(o->object.self, (u64)(unsigned long)o);
 	return 1;
 }
 
-/* How often it is looked whether another has done what takes it less than a microsecond: made an object, or pushed what it
- * has taken. For longer than this takes, its CPU does not run: it is a virtual one, or it is this one. */
+/*
+ * Tries while another CPU does a step that takes less than a microsecond: initialises an object, or pushes taken amounts. If the
+ * tries do not suffice, that CPU does not run: it is a virtual one, or it is this CPU, interrupted.
+ */
 #define INET_AWAIT 2000
 
 TS_NOINLINE int inet_object_await(struct inet_object *o)
@@ -108,21 +109,23 @@ TS_NOINLINE int inet_object_await(struct inet_object *o)
 	return 0;
 }
 
-/* As inet_object_init(); where several CPUs have the socket's first packets at once, one makes the object, and the others
- * wait for it. False: it is not made yet. */
+/*
+ * As inet_object_init(). If several CPUs have the socket's first packets at once, one initialises the object, and the others wait
+ * for it. False: the object is not ready.
+ */
 TS_INLINE int inet_object_own(struct inet_object *o, u64 sock, const struct records_counts *now)
 {
 	return inet_object_is_own(o) || inet_object_init(o, sock, now) || inet_object_await(o);
 }
 
-/* The object that was at this address, of another socket now perhaps, has ended. */
+/* The object at this address has ended; the memory may belong to another socket now. */
 TS_INLINE void inet_forget(u64 obj, u32 sample)
 {
 	ts_add(&obs_census(sample)->ended, 1);
 	obs_forget(sample, obj);
 }
 
-/* Its object leaves all tables, and nothing is kept of it: it has ended before, or nothing was pushed to it. */
+/* The object leaves all tables, and no closed row is kept: it has ended before, or has no pushed amounts. */
 TS_INLINE void inet_object_drop(struct inet_object *o, u32 sample, u64 id)
 {
 	if (!ts_cas(&o->object.id, id, 0))
@@ -134,8 +137,8 @@ TS_INLINE void inet_object_drop(struct inet_object *o, u32 sample, u64 id)
 }
 
 /*
- * The socket is closed: its object leaves all tables, and its pushes stay in the totals; of a connection rows stay in dynamic
- * tables, until they have aged out, where what has ended is kept. Told twice it does nothing the second time.
+ * The socket is closed: its object leaves all tables, and its amounts stay in the totals. A connection's row stays in dynamic
+ * tables until it has aged out, in programs that keep closed connections. A second call does nothing.
  */
 TS_INLINE void inet_object_end(struct inet_object *o)
 {
@@ -146,8 +149,8 @@ TS_INLINE void inet_object_end(struct inet_object *o)
 	if (!inet_object_is_own(o))
 		return;
 	/*
-	 * A full barrier, which pairs with the swap in inet_object_begin(): either the id that another
-	 * CPU has just given the object is seen here, or `life` is seen there.
+	 * A full barrier, which pairs with the swap in inet_object_begin(): if another CPU has just given the object an id,
+	 * either this CPU sees the id, or that CPU sees `life`.
 	 */
 	if (ts_cas(&o->object.id, 0, 0))
 		return;
@@ -166,8 +169,10 @@ TS_INLINE void inet_object_end(struct inet_object *o)
 	inet_object_drop(o, sample, id);
 }
 
-/* The object takes its place in a sample. True: it has done so just now. (It may be closed by then.) `id`: the socket's
- * cookie, or of inet_kernels_id(). */
+/*
+ * The object begins in a sample. True: with this call. (The socket may be closed by then.) `id`: the socket's cookie, or the
+ * result of inet_kernels_id().
+ */
 TS_INLINE int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
 {
 	o->sample = sample;
@@ -177,7 +182,7 @@ TS_INLINE int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
 		return 0;
 	if (!inet_id_is_kernels(id))
 		ts_add(&obs_census(sample)->begun, 1);
-	/* Another CPU has ended it meanwhile, without an id. */
+	/* Another CPU has closed the socket before the object had an id. */
 	if (inet_is_dead(o))
 		inet_object_drop(o, sample, id);
 	return 1;
@@ -194,21 +199,21 @@ TS_INLINE void inet_add(struct obs *x, u32 part, u32 packets, u32 bytes)
 	obs_end(x);
 }
 
-/* Packets, and bytes of payload in them. */
+/* Count packets, and the bytes of their payload. */
 TS_INLINE void inet_count(struct inet_object *o, u32 sample, u32 part, u32 packets, u32 bytes)
 {
 	struct obs x;
 
 	if (!obs_begin_quiet(&x, sample, &o->object, INET_PACKET_TABLES, &o->quiet))
 		return;
-	/* Each with code of its own: most pushes are of one kind, or of the other. */
+	/* Two call sites, so that each of the two kinds of push gets separate code. */
 	if (obs_is_quiet(&x))
 		inet_add(&x, part, packets, bytes);
 	else
 		inet_add(&x, part, packets, bytes);
 }
 
-/* The same to the totals alone: there should be an object (`refused`), or the socket is closed already. */
+/* Count to the totals alone: there is no memory for an object (`refused`), or the socket is closed already. */
 TS_INLINE void inet_count_total(u32 sample, u32 part, u32 packets, u32 bytes, u32 refused)
 {
 	struct obs x;
@@ -217,7 +222,7 @@ TS_INLINE void inet_count_total(u32 sample, u32 part, u32 packets, u32 bytes, u3
 		inet_add(&x, part, packets, bytes);
 }
 
-/* It can't be told how many there are, but no more than that. */
+/* Count packets and bytes as opaque: their true amounts are unknown, but no larger. */
 TS_INLINE void inet_count_opaque(u32 sample, u32 packets, u32 bytes)
 {
 	struct obs x;
@@ -230,20 +235,19 @@ TS_INLINE void inet_count_opaque(u32 sample, u32 packets, u32 bytes)
 	}
 }
 
-/*
- * In the kernel module, what TCP's own counters have counted since the last look is a difference, which is pushed. (eBPF has
- * records: counted.h.)
- */
+/* The growth of TCP's own counters since the last look, which the kernel module pushes. (eBPF has records: counted.h.) */
 struct inet_difference {
 	u32 segments[2]; /* received, sent: enum inet_part */
-	u32 bytes[2]; /* of payload, as those */
+	u32 bytes[2]; /* of payload: received, sent */
 	u32 resent; /* segments */
-	u32 since; /* jiffies: of the look before */
-	u32 last; /* jiffies: when the connection was last active; for a segment that has just come, before that */
+	u32 since; /* jiffies: the time of the previous look */
+	u32 last; /* jiffies: the last activity of the connection; before the segment that has just arrived */
 };
 
-/* A counter that seems to go back by less than this was read before another look at the connection, or without the connection's
- * lock, amid a change. */
+/*
+ * A counter that goes back by less than this was read before another look at the connection, or without the connection's lock
+ * during a change.
+ */
 #define INET_BACK (1U << 20)
 
 TS_INLINE u32 inet_more(u32 seen, u32 now)
@@ -259,10 +263,10 @@ TS_INLINE int inet_is_none(const struct inet_difference *d)
 }
 
 /*
- * Push a difference. Returns the tables, by bit, in which the object is not ordered yet: inet_order() has to do so before
- * they are read. In those that are `left` it is to be ordered anyway, so pushes only sum. What was used before the slide
- * that was last is of the look before: a connection that has fallen silent is not looked at until it speaks again.
- * `newest`: so many of the segments received are of now.
+ * Push a difference. Returns the tables, by bit, in which the object is not ordered yet: inet_order() must order it before they
+ * are read. In the tables `left` the object awaits ordering anyway, so pushes only sum. Amounts from before the slide of the last
+ * activity count to the time of the previous look: a connection that has fallen silent is not looked at until it speaks again.
+ * `newest`: the number of received segments that belong to the current moment.
  */
 TS_ALONE int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest, u32 left)
 {
@@ -300,7 +304,9 @@ TS_ALONE int inet_push_difference(struct inet_object *o, struct inet_difference 
 		now_left |= obs_add_known(&x, INET_BPS, left, rx, tx);
 		now_left |= obs_add_known(&x, INET_BYTES, left, rx, tx);
 	} else if (ts_unlikely(!o->window[INET_BPS].slide)) {
-		/* It has exchanged segments without payload, and what comes after them is of now. */
+		/*
+		 * So far the connection has exchanged segments without payload; payload after them belongs to the current moment.
+		 */
 		obs_to_now(&x, INET_BPS);
 	}
 	if (d->resent)
@@ -309,7 +315,7 @@ TS_ALONE int inet_push_difference(struct inet_object *o, struct inet_difference 
 	return now_left;
 }
 
-/* Order the object in these tables, a bit for each. False: its CPU was ordering something else, so it may not be. */
+/* Order the object in these tables, by bit. False: the CPU's bank was claimed, so the object may not be ordered. */
 TS_APART int inet_order(struct inet_object *o, u32 tables)
 {
 	struct obs x;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Sockets are made, accepted, used, used again and closed, with and without memory and a delay, on all CPUs. What each
- * should have is kept beside.
+ * Sockets are made, accepted, used, used again and closed, with and without memory and a delay, on all CPUs. A model keeps the
+ * expected amounts of each.
  */
 #define TS_KEEPS
 static void test_step(void);
@@ -24,11 +24,11 @@ static u64 packets[INET_SAMPLES], bytes[INET_SAMPLES], resent[INET_SAMPLES];
 static u64 refused_packets[INET_SAMPLES], refused_bytes[INET_SAMPLES];
 static u64 next_cookie, cookie_step;
 
-/* Another CPU has a packet of this socket, so many steps from now. */
+/* The socket of which another CPU has a packet after `meanwhile_in` steps. */
 static struct test_socket *meanwhile;
 static u32 meanwhile_in;
 
-/* What connections had that have ended. */
+/* The last closed connections, with their amounts. */
 #define CLOSED 64
 
 static struct test_closed {
@@ -44,7 +44,10 @@ TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 obj, struct ts_window
 	((struct inet_kept *)kept)->about.closed = 1;
 }
 
-/* Each has its row until it has aged out, or is no larger than what was turned away; of UDP's sockets there is none. */
+/*
+ * Each closed connection has a row until it has aged out, or is no larger than the largest one without a row. UDP sockets leave
+ * no closed rows.
+ */
 static void compare_closed(void)
 {
 	u32 i, table, first = closed_count > CLOSED ? closed_count - CLOSED : 0;
@@ -84,7 +87,7 @@ static void send_again(struct test_socket *s, struct inet_object *o, u32 segment
 	resent[s->sample] += segments;
 }
 
-/* What hooks of datagrams do (packet.bpf.h). */
+/* Count a datagram, as the hooks do (packet.bpf.h). */
 static void packet(struct test_socket *s, u32 part)
 {
 	u32 n = 1 + test_random(20), b = test_once_in(3) ? 0 : test_random(1 << test_random(20));
@@ -165,14 +168,14 @@ static void close_socket(struct test_socket *s)
 	if (o && inet_object_is_own(o)) {
 		end(s, o);
 		if (test_once_in(2))
-			inet_object_end(o); /* told twice */
+			inet_object_end(o); /* a second call does nothing */
 	}
 	s->closed = 1;
 }
 
 /*
- * Where TCP's counters are read: however readers interleave, what they take is what was counted, once. Each reader goes on by one step
- * at a time: it reads what was taken, then the counters, then takes the difference.
+ * However the steps of several readers interleave, they take each counted amount once. A reader has three steps: it reads the
+ * taken amounts, then the counters, then takes the difference.
  */
 #define READERS 3
 #define COUNTERS 5
@@ -229,7 +232,7 @@ static void test_takes(void)
 		for (k = 0; k < COUNTERS; k++)
 			TEST_WANT(taken[k] <= counted[k], "counter %u: more was taken than counted", k);
 	}
-	/* The last one, when the connection is closed, finds the rest. */
+	/* The last take, when the connection is closed, finds the rest. */
 	inet_taken(&readers[0].was, &o);
 	inet_take(&o, &readers[0].was, &now, &more, INET_ALL);
 	test_add(taken, &more);
@@ -239,8 +242,8 @@ static void test_takes(void)
 }
 
 /*
- * Hooks of any CPU push differences, and leave objects that a full table has no room for to the next reader, who orders them
- * on its own CPU. After that each object has its row, or is no larger than what was turned away.
+ * Hooks of any CPU push differences, and leave objects that have no place in a full table to the next reader, which orders them
+ * on its own CPU. After that each object has its row, or is no larger than the largest object without a row.
  */
 #define CROWD (2 * HOST_USER_ENTRIES)
 
@@ -298,8 +301,8 @@ static void test_crowd(void)
 }
 
 /*
- * A connection is looked at when a segment has come, whose payload it has not counted yet. What follows in the same moment is
- * of that moment, however late it is pushed: bursts, each with a silence after it, leave the period one by one.
+ * A connection is looked at when a segment has arrived whose payload it has not counted yet. Later segments of the same moment
+ * count to this moment, however late they are pushed: bursts, each with a silence after it, leave the period one by one.
  */
 static void test_bursts(void)
 {
@@ -317,7 +320,10 @@ static void test_bursts(void)
 		since = host_jiffies();
 		before = bytes;
 		inet_order(o, inet_push_difference(o, &d, 1, 0));
-		/* At twice this time a burst is out of the period, at once it is in it: of 200 ms, and a slide more at most. */
+		/*
+		 * A burst is in the period at its end, and out of it after twice the pause: the period has 200 ms, and one slide
+		 * more at most.
+		 */
 		if (burst > 1)
 			TEST_WANT(test_value(sample, INET_BPS, &o->window[INET_BPS]) == before,
 				  "burst %u: %llu, not %u", burst,
@@ -331,7 +337,7 @@ static void test_bursts(void)
 	census[sample] = (struct ts_census){};
 }
 
-/* A listener's storage is copied into that of the socket that is accepted. */
+/* The accepted socket gets a copy of the listener's storage. */
 static void accept_socket(struct test_socket *listener, struct test_socket *s)
 {
 	memset(s, 0, sizeof(*s));
@@ -380,7 +386,7 @@ static void compare(void)
 	TEST_WANT(counted == alive, "%llu objects, not %llu", (unsigned long long)counted, (unsigned long long)alive);
 }
 
-/* The socket is used for another connection: it begins at 0. */
+/* The socket is used for another connection, which begins at 0. */
 static void use_again(struct test_socket *s)
 {
 	struct inet_object *o = host_of(objects, sk, s);
@@ -393,7 +399,7 @@ static void use_again(struct test_socket *s)
 	s->packets = s->bytes = s->resent = 0;
 }
 
-/* Of a socket that is the kernel's own the id says so, and of no other, whichever way the kernel has counted. */
+/* The id marks a kernel's own socket, and no other one, whichever way the kernel has counted the cookie. */
 static void test_ids(void)
 {
 	u64 cookie = (1 + test_random(1U << 30)) * (test_once_in(2) ? 1 : -1), id = inet_kernels_id(cookie);
@@ -422,7 +428,7 @@ TEST(inet)
 	memset(resent, 0, sizeof(resent));
 	memset(refused_packets, 0, sizeof(refused_packets));
 	memset(refused_bytes, 0, sizeof(refused_bytes));
-	/* Counted up; or down from 2^64, as the kernel has it where an interrupt makes a socket while it counts. */
+	/* Cookies are counted up; or down from 2^64, as the kernel does if an interrupt makes a socket while it counts. */
 	cookie_step = test_once_in(2) ? 1 : -1;
 	next_cookie = 0;
 	memset(kept, 0, sizeof(kept));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A process makes a socket, and closes it. */
+/* A process makes and closes a socket. */
 #ifndef TOPSTAT_INET_MADE_H
 #define TOPSTAT_INET_MADE_H
 
 #include "object.bpf.h"
 
-/* A process makes a socket: it is that process's. */
+/* A process makes a socket, and owns it. */
 SEC("cgroup/sock_create")
 int inet_create(struct bpf_sock *sk)
 {
@@ -20,8 +20,7 @@ int inet_create(struct bpf_sock *sk)
 	return 1;
 }
 
-/* The last descriptor of a socket is closed. A UDP socket ends with that; a TCP
- * connection has its say (inet_state). */
+/* The last descriptor of a socket is closed. This ends a UDP socket; the end of a TCP connection is in inet_state(). */
 SEC("cgroup/sock_release")
 int inet_release(struct bpf_sock *sk)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples `tcp_v4`, `tcp_v6`, `udp_v4`, `udp_v6`: sockets, ranked by what they exchange.
+//! Samples `tcp_v4`, `tcp_v6`, `udp_v4`, `udp_v6`: sockets, ranked by their traffic.
 //!
-//! One set of eBPF programs serves all four, so that a packet runs through one hook once. See
-//! `README.md` in this folder for what is counted, and where.
+//! One set of eBPF programs serves all four samples, so each packet runs through one hook once. `README.md` in this folder
+//! describes what is counted, and where.
 
 abi!("inet");
 #[cfg(feature = "bench")]

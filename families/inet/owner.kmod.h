@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whose a connection is, for tcp.kmod.c. Of one that a process has opened that is known at once. Of one that was accepted its
- * first read tells (tcp_rcv_space_adjust). Every receiving call passes there, so that is looked at only while there are
- * connections whose owner is not known.
+ * The owners of connections, for tcp.kmod.c. The owner of a connection that a process opens is known at once. The owner of an
+ * accepted connection is known at its first read (tcp_rcv_space_adjust). Every receiving call passes this hook, so it is attached
+ * only while there are connections without a known owner ("reads are watched").
  *
- *   R1  `unsure` counts these. A connection that begins is added, and then it looks at `reads_seen`. The work that ends looking
- *       writes `reads_seen`, and then it looks at `unsure`. Both have a full barrier in between. So the work finds the connection
- *       and goes on looking, or the connection finds that nobody looks, and queues the work.
- *   R2  A connection is `unseen` where nobody has looked when it began: it may have been read from. UNSEEN_MS after looking has
- *       begun it is the process's that has it open, if it was read from, and nobody has read from it since.
- *   R3  Who swaps `sure` to 1 takes the connection off `unsure`, once. It is then its owner's, or it has ended.
+ *   R1  `unsure` counts these connections. A new connection is added to `unsure`, and then it checks `reads_seen`. The work that
+ *       ends the watch writes `reads_seen`, and then it checks `unsure`. Both have a full barrier in between. So either the work
+ *       finds the connection and continues the watch, or the connection finds that reads are not watched, and queues the work.
+ *   R2  A connection is `unseen` if reads were not watched when it began: a read may have been missed. UNSEEN_MS after the watch
+ *       has begun, an unseen connection that was read from, and has not been read from since, belongs to the process that has it
+ *       open.
+ *   R3  The caller that swaps `sure` to 1 takes the connection off `unsure`, once. The connection then has its owner, or has
+ *       ended.
  */
 #ifndef TOPSTAT_INET_OWNER_KMOD_H
 #define TOPSTAT_INET_OWNER_KMOD_H
@@ -18,27 +20,27 @@
 #include <linux/file.h>
 #include <linux/workqueue.h>
 
-/* How often it is asked whether reads must still be looked at, while they are. */
+/* The interval of the checks whether the watch is still needed. */
 #define WATCH_MS 1000
-/* All owners have been known for so long: then they need not. To begin and to end looking takes an interrupt on each CPU. */
+/* The watch ends after all owners have been known for this long. Its beginning and end cost an interrupt on each CPU. */
 #define ALL_SURE_MS 5000
-/* R2. Whoever has been handed a connection by the process that accepted it has read from it by then. */
+/* R2. A process that was handed a connection by the accepting process has read from it within this time. */
 #define UNSEEN_MS 1000
 
 static atomic_t unsure = ATOMIC_INIT(0);
-/* Since the work has looked last: some connection was added to `unsure`; some is unseen, and nobody's yet. */
+/* Set since the last run of the work: a connection was added to `unsure`; a connection is unseen and has no owner yet. */
 static bool some_added, some_unseen;
 static bool reads_seen;
 module_param(reads_seen, bool, 0444);
 MODULE_PARM_DESC(reads_seen, "to be read: whether some connection's owner is not known, so that calls that receive are looked at");
 
-/* Of the work alone, in jiffies: since when reads are looked at; when somebody was in `unsure` last. */
+/* Used by the work alone, in jiffies: the beginning of the watch; the last time that `unsure` was not 0. */
 static unsigned long reads_since, unsure_last;
 
 static void watch_owners(struct work_struct *work);
 static DECLARE_DELAYED_WORK(owners_work, watch_owners);
 
-/* R3: true, of those who ask once. */
+/* R3: true for the first caller only. */
 static bool is_surely(struct tcp_object *t)
 {
 	if (READ_ONCE(t->sure) || xchg(&t->sure, 1))
@@ -60,7 +62,7 @@ static void set_owner(struct tcp_object *t, struct task_struct *task)
 	inet_set_owner(&t->o, &who);
 }
 
-/* It begins. `told`: set_owner() is called at once. */
+/* A connection begins. `told`: the caller calls set_owner() at once. */
 static void owner_unknown(struct tcp_object *t, bool told)
 {
 	atomic_inc(&unsure);
@@ -68,12 +70,12 @@ static void owner_unknown(struct tcp_object *t, bool told)
 		return;
 	if (!READ_ONCE(some_added))
 		WRITE_ONCE(some_added, true);
-	smp_mb__after_atomic(); /* R1: pairs with the one in reads_end() */
+	smp_mb__after_atomic(); /* R1: pairs with the barrier in reads_end() */
 	if (READ_ONCE(reads_seen))
 		return;
 	WRITE_ONCE(t->unseen, 1);
 	WRITE_ONCE(some_unseen, true);
-	schedule_delayed_work(&owners_work, 0); /* or it is queued, for a second at most */
+	schedule_delayed_work(&owners_work, 0); /* if it is queued already, it runs within a second */
 }
 
 static void tcp_read(void *data, struct sock *sk)
@@ -107,11 +109,11 @@ static int reads_begin(void)
 	return 0;
 }
 
-/* False: a connection has just begun. */
+/* False: a connection has just begun, and the watch continues. */
 static bool reads_end(void)
 {
 	WRITE_ONCE(reads_seen, false);
-	smp_mb(); /* R1: pairs with the one in owner_unknown() */
+	smp_mb(); /* R1: pairs with the barrier in owner_unknown() */
 	if (atomic_read(&unsure)) {
 		reads_since = jiffies;
 		WRITE_ONCE(reads_seen, true);
@@ -121,7 +123,7 @@ static bool reads_end(void)
 	return true;
 }
 
-/* Calls it for all files of all processes. What several have open is the first one's. */
+/* Calls `call` for all files of all processes. A file of several processes belongs to the first of them. */
 static void visit_open_files(int (*call)(const void *task, struct file *file, unsigned int fd))
 {
 	struct files_struct *files;
@@ -138,7 +140,7 @@ static void visit_open_files(int (*call)(const void *task, struct file *file, un
 	rcu_read_unlock();
 }
 
-/* Whether anything of what it has received was read: rcv_nxt, which TCP writes last, is looked at first. */
+/* Whether received data was read. TCP writes rcv_nxt last, so it is read first. */
 static bool was_read(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -171,7 +173,7 @@ static void watch_owners(struct work_struct *work)
 		unsure_last = jiffies;
 	WRITE_ONCE(some_added, false);
 	if (!reads_seen) {
-		/* Without memory: again later. */
+		/* Without memory the next run tries again. */
 		reads_begin();
 	} else if (READ_ONCE(some_unseen) && time_after_eq(jiffies, reads_since + msecs_to_jiffies(UNSEEN_MS))) {
 		WRITE_ONCE(some_unseen, false);
@@ -182,7 +184,7 @@ static void watch_owners(struct work_struct *work)
 	schedule_delayed_work(&owners_work, msecs_to_jiffies(WATCH_MS));
 }
 
-/* Before any connection is known. */
+/* Before the first connection. */
 static int owners_begin(void)
 {
 	int error = reads_begin();
@@ -192,7 +194,7 @@ static int owners_begin(void)
 	return error;
 }
 
-/* No connection begins any more. */
+/* After the last connection. */
 static void owners_end(void)
 {
 	cancel_delayed_work_sync(&owners_work);

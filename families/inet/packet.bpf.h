@@ -17,8 +17,8 @@ static __always_inline u32 inet_payload(struct __sk_buff *skb, u32 sample, u32 p
 }
 
 /*
- * IPsec has wrapped a packet that the socket at this address (0: not known) sends, and its payload can't be told. Returns
- * whether the packet itself is to be counted; what is not counted of it, is counted as opaque.
+ * IPsec has wrapped a packet that the socket at this address (0: unknown) sends, and the size of its payload is unknown. Returns
+ * whether the packet itself counts. Its uncounted amounts are counted as opaque.
  */
 static __noinline int inet_opaque(struct __sk_buff *skb, u64 sock, u32 sample)
 {
@@ -31,8 +31,10 @@ static __noinline int inet_opaque(struct __sk_buff *skb, u64 sock, u32 sample)
 	return is_counted;
 }
 
-/* Count a packet that has no object to the totals alone: either there should be one (`refused`), or
- * its socket is closed already. */
+/*
+ * Count a packet without an object to the totals alone: there is no memory for the object (`refused`), or the socket is closed
+ * already.
+ */
 static __noinline int inet_count_without(struct __sk_buff *skb, u32 sample, u32 part, u32 refused)
 {
 	u32 bytes;
@@ -48,8 +50,8 @@ static __noinline int inet_count_without(struct __sk_buff *skb, u32 sample, u32 
 }
 
 /*
- * The packet's socket has no object yet, or one without a place or a sure owner. Gives the object, which may not have begun,
- * or NULL (which has been counted).
+ * For a packet whose socket has no object, or an object without an id or a known owner. Returns the object, which may have no id
+ * yet, or NULL (the packet has been counted).
  */
 static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u32 part)
 {
@@ -68,7 +70,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		inet_count_without(skb, sample, part, 1);
 		return NULL;
 	}
-	/* Sockets are known from when they were made or adopted, so this one is the kernel's own. */
+	/* Other sockets are known since they were made or adopted, so this one is the kernel's own. */
 	if (part == INET_TX)
 		o->sure = 1;
 	o->sample = sample;
@@ -76,9 +78,8 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 }
 
 /*
- * Gives the object, ready to be pushed to, or NULL (which has been counted). Apart from
- * inet_object_make(), which needs much of the stack: all calls that lead to one another
- * have 512 bytes of it.
+ * Returns the object, ready to be pushed to, or NULL (the packet has been counted). Separate from inet_object_make(), which needs
+ * much stack: all functions of a call chain share 512 bytes.
  */
 static __noinline struct inet_object *inet_object_ready(struct __sk_buff *skb, u32 part)
 {
@@ -100,7 +101,7 @@ static __noinline struct inet_object *inet_object_ready(struct __sk_buff *skb, u
 	return o;
 }
 
-/* Count one packet of the UDP socket: both hooks do so. Always 1: let it pass. */
+/* Count one packet of the UDP socket, for both hooks. Always 1: the packet passes. */
 static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *sk, u32 part)
 {
 	struct inet_object *o;

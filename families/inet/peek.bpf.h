@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The windows of a connection, made of its records and of TCP's counters, by addresses that may be stale. */
+/* The windows of a connection, made of its records and of TCP's counters. Addresses may be stale. */
 #ifndef TOPSTAT_INET_PEEK_H
 #define TOPSTAT_INET_PEEK_H
 
@@ -9,7 +9,7 @@
 /* Further rings of connections: see struct inet_rings. */
 HOST_STORAGE(rings, sk, struct inet_rings);
 
-/* When a table was switched on last, or its period was changed, in ticks of its clock (R5). User space writes it. */
+/* The time of each table's last switching on or change of period, in ticks of its clock (R5). User space writes it. */
 u64 since[INET_SAMPLES][TS_BANK_TABLES] SEC(".data.since");
 
 struct {
@@ -36,7 +36,7 @@ static __always_inline struct ts_config *inet_config(u32 sample)
 	return settings.config[ts_bound(sample, INET_TCP_V6)];
 }
 
-/* When a connection was last active, in ticks; 0: jiffies are too coarse to tell. */
+/* A connection's last activity, in ticks; 0: jiffies are too coarse for the table's clock. */
 static __always_inline u64 inet_active(const struct ts_config *c, u32 last)
 {
 	u64 now = host_jiffies();
@@ -55,8 +55,10 @@ static __always_inline void inet_counts(struct records_counts *now, struct sock 
 	now->pad = 0;
 }
 
-/* The counters of the object at this address, which may be stale, and the time of its last activity, in jiffies. False: no object is
- * there. */
+/*
+ * The counters of the object at this address, which may be stale, and the time of its last activity, in jiffies. False: no object
+ * is there.
+ */
 static __always_inline int inet_peek_counts(struct records_counts *now, u32 *last, u64 obj)
 {
 	u64 sock = 0, bytes, flags;
@@ -71,7 +73,7 @@ static __always_inline int inet_peek_counts(struct records_counts *now, u32 *las
 	tp = (void *)sock;
 	sk = (void *)sock;
 	bytes = BPF_CORE_READ(tp, bytes_received);
-	locked = !(life & 1) && tcp_is_locked(sk); /* one that is closed changes no more */
+	locked = !(life & 1) && tcp_is_locked(sk); /* the counters of a closed connection no longer change */
 	flags = BPF_CORE_READ(sk, __sk_common.skc_flags);
 	now->bytes[0] = bytes - (bytes && (locked || flags >> bpf_core_enum_value(enum sock_flags, SOCK_DONE) & 1));
 	now->bytes[1] = BPF_CORE_READ(tp, bytes_sent);
@@ -129,7 +131,7 @@ TS_APART int inet_peek(struct ts_window *w, u64 obj, u32 at)
 	return records_window(w, &s->ring, &s->now, table, c, since[sample][table], inet_active(c, last));
 }
 
-/* The most that a window of it can be worth. Without scratch memory: the caller has no claim. */
+/* The most that the window of a table can be worth. Without scratch memory: the caller has no claim. */
 TS_APART u64 inet_most(u64 obj, u32 at)
 {
 	u32 sample = INET_RECORDS_SAMPLE(at), table = INET_RECORDS_TABLE(at), last;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Each of these programs needs one thing that a kernel may lack, and is loaded to find out whether it does; those of
- * functions are attached for a moment, too, and change nothing. See udp.rs of topstat-kernel.
+ * Each of these programs needs one feature that a kernel may lack, and is loaded to test for it. Programs at functions are also
+ * attached for a moment, and change nothing. See udp.rs of topstat-kernel.
  */
 #include "observe/sock.bpf.h"
 
@@ -14,7 +14,7 @@ struct {
 	__type(value, u64);
 } stored SEC(".maps");
 
-/* Those of observe/datagram.bpf.h. */
+/* The functions of observe/datagram.bpf.h. */
 SEC("fentry/__udp_enqueue_schedule_skb")
 int BPF_PROG(probe_received, struct sock *sk)
 {

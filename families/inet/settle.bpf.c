@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What readers run before a snapshot: it goes through the active connections, takes what each has counted, and orders it. So rows are
- * what TCP has counted at that moment.
+ * Runs before each snapshot: it goes through the active connections, takes the growth of their counters, and orders them. So rows
+ * are equal to TCP's counters at that moment.
  */
 #define INET_READER /* see inet.bpf.h */
 #include "inet.bpf.h"
@@ -21,13 +21,13 @@ struct inet_settling {
 	struct ts_window window;
 	struct records_counts now, more; /* of the connection that is being settled */
 	u64 value[RECORDS_TABLES];
-	u32 last; /* when it was last active, in jiffies */
-	u32 cpu; /* that has made its newest record */
-	u32 known; /* tables, by bit, in which its value is known */
+	u32 last; /* its last activity, in jiffies */
+	u32 cpu; /* the CPU that has made its newest record */
+	u32 known; /* tables, by bit, whose value is known */
 	u32 claimed;
 	u64 waits; /* amounts are outstanding: run the program again */
-	struct ts_tick tick[INET_TCP_SAMPLES][RECORDS_TABLES]; /* of now */
-	u64 at[INET_TCP_SAMPLES][RECORDS_TABLES]; /* the slides, with their epochs, that shares count back from */
+	struct ts_tick tick[INET_TCP_SAMPLES][RECORDS_TABLES]; /* current */
+	u64 at[INET_TCP_SAMPLES][RECORDS_TABLES]; /* the slides, with their epochs, that the ages of shares count from */
 };
 
 struct {
@@ -37,12 +37,12 @@ struct {
 	__type(value, struct inet_settling);
 } settling SEC(".maps");
 
-/* The moment of the latest run, by both clocks: what came before it was taken as tables were set then. */
+/* The moment of the latest run, in both clocks: earlier amounts were taken under the settings of that moment. */
 struct inet_moment moment SEC(".data.moment");
 
-/* How many CPUs' shares there may be: more than CPUs. */
+/* A bound on the number of CPUs' shares: more than a host has CPUs. */
 #define INET_CPUS 8192
-/* Shares are added to the totals after this number of connections: a run ends amid a million. */
+/* Shares are added to the totals after this many connections, for a run is cut off after a million. */
 #define INET_FLUSH 4096
 
 static __always_inline struct inet_settling *inet_settling(void)
@@ -52,7 +52,7 @@ static __always_inline struct inet_settling *inet_settling(void)
 	return bpf_map_lookup_elem(&settling, &zero);
 }
 
-/* How long a run of readers is believed to go on (see list.bpf.h). */
+/* The time for which a run of readers is believed to go on (see list.bpf.h). */
 #define INET_RUN_MS 1000
 
 static __always_inline void inet_run(s64 more)
@@ -78,7 +78,7 @@ static __always_inline int inet_others_run(void)
 	return word & 0xffff && host_jiffies() <= word >> 16;
 }
 
-/* Shares of one table of one CPU's. */
+/* Add a CPU's shares of one table to the total. */
 TS_APART int inet_flush_table(u32 cpu, u32 sample, u32 table)
 {
 	struct inet_shares *h = bpf_map_lookup_elem(&shares, &cpu);
@@ -135,7 +135,7 @@ static __always_inline void inet_flush(struct inet_settling *s)
 	}
 }
 
-/* The ticks of now. Shares that were counted back from an earlier slide are given to the totals before. */
+/* Compute the current ticks. Shares whose ages count from an earlier slide are added to the totals first. */
 static __noinline int inet_now(struct inet_settling *s)
 {
 	u64 jiffies = host_jiffies();
@@ -154,7 +154,7 @@ static __noinline int inet_now(struct inet_settling *s)
 	return 0;
 }
 
-/* The value in one table; and the shares of its slides in the difference. */
+/* The value in one table, and the shares of its slides in the difference. */
 TS_APART int inet_value(struct record_ring *g, u32 sample, u32 table)
 {
 	struct inet_settling *s = inet_settling();
@@ -200,7 +200,7 @@ TS_APART int inet_value(struct record_ring *g, u32 sample, u32 table)
 		share[0] += part[0];
 		share[1] += part[1];
 	}
-	/* Older amounts are in sums alone. */
+	/* Older amounts count to the sums alone. */
 	share = h->share[sample][table][TS_SLIDES + 1];
 	share[0] += untaken[0] - given[0];
 	share[1] += untaken[1] - given[1];
@@ -238,7 +238,9 @@ TS_APART int inet_order_all(struct inet_object *o)
 	return 0;
 }
 
-/* Whether it has received something since it was found silent, or no hook sees what it receives. */
+/*
+ * Whether the connection has received a segment since it was found silent, or is in a state in which no hook sees its segments.
+ */
 static __always_inline int inet_has_received(struct sock *sk, struct tcp_sock *tp, u32 silent)
 {
 	return sk->__sk_common.skc_state != TCP_ESTABLISHED || (s32)(tp->rcv_tstamp - silent) > 0 ||
@@ -278,9 +280,9 @@ static __always_inline struct record_ring *inet_ring_of(struct sock *sk, struct 
 }
 
 /*
- * The table, by bit, if a reader takes its counters. Where the ring does not go on, its next record begins with what readers have
- * taken, so what they took before that would be in no window: they wait for the record. A connection in another state than
- * established, or without memory for the ring, may get no record.
+ * The table, by bit, if a reader takes its counters. If the ring does not continue, its next record begins with the taken
+ * counters, so amounts that a reader took before this record would be in no window: they stay until the record. A connection that
+ * is not established, or has no memory for the ring, may get no record, and is taken anyway.
  */
 static __always_inline u32 inet_takes(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
 {
@@ -291,7 +293,7 @@ static __always_inline u32 inet_takes(struct sock *sk, struct inet_object *o, u3
 	       << table;
 }
 
-/* Take the difference between the connection's counters and the last reader's. */
+/* Take the growth of the connection's counters since the last reader. */
 static __noinline int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, struct inet_settling *s)
 {
 	struct records_counts was, now;
@@ -318,7 +320,7 @@ static __always_inline void inet_value_in(struct sock *sk, struct inet_object *o
 		inet_value(g, sample, table);
 }
 
-/* Writes a byte in the end where something is outstanding that another reader has taken, or a hook is writing. */
+/* Writes a byte at the end if amounts are outstanding that another reader has taken, or that a hook is writing. */
 SEC("iter/bpf_sk_storage_map")
 int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
@@ -332,7 +334,7 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 
 	if (!s)
 		return 0;
-	if (!sk || !ctx->value) { /* that was the last */
+	if (!sk || !ctx->value) { /* the end of the iteration */
 		moment.jiffies = host_jiffies();
 		moment.ns = ts_precise();
 		if (!ctx->meta->seq_num)
@@ -371,6 +373,6 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (s->claimed && inet_is_silent(sk, tp))
 		inet_unlist(sk, o);
 	else if (ts_read(o->listed) & INET_LEAVING && inet_has_received(sk, tp, ts_read(o->listed)))
-		inet_list(sk, tp, o); /* a hook was left out, or it is in another state */
+		inet_list(sk, tp, o); /* the hook was skipped, or the connection is in another state */
 	return 0;
 }

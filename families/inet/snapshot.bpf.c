@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What readers run: programs that are called, never attached, on the state that the
- * observer keeps. Each reader loads its own, with a section of its own to write to, so
- * readers don't know of each other, and nothing is drained.
+ * Programs of the readers: they are called, never attached, and work on the observer's state. Each reader loads its programs with
+ * a separate section, so readers do not affect each other, and reading takes nothing out of the tables.
  */
 #define INET_READER /* see inet.bpf.h */
 #include "inet.bpf.h"
@@ -13,7 +12,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define ranked_row inet_row
 #define ranked_section inet_section
 
-/* The CPU that has made the newest record, from 1. Readers order connections, on any CPU. */
+/* The CPU that has made the newest record, from 1. (Readers order connections on any CPU.) */
 static __always_inline u32 inet_cpu_of(u64 obj)
 {
 	u64 ring = obj + offsetof(struct inet_object, tcp.ring), slide = 0;
@@ -39,7 +38,7 @@ static __always_inline void ranked_describe_kept(struct inet_row *row, const str
 		row->about = k->about;
 }
 
-/* Nothing has been held back. */
+/* No amounts are held back. */
 static __always_inline int ranked_settle(u32 cpu)
 {
 	return 1;

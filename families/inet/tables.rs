@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tables of the four samples of sockets, and what describes a socket.
+//! The tables of the four samples of sockets, and the columns of a socket.
 
 use std::mem::offset_of;
 
@@ -10,7 +10,7 @@ use crate::family::{FieldAt, FilterBy, Objects, RowColumn, Variant, columns};
 use crate::process::abi::process_who;
 use crate::{SampleInfo, TableInfo};
 
-/// The tables that all sockets have.
+/// The tables of all sockets.
 fn sockets() -> Vec<TableInfo> {
     let packets = "packets per period, as on the wire (a GSO or GRO packet counts its segments)";
     let bytes = "bytes of payload, running total";
@@ -21,7 +21,7 @@ fn sockets() -> Vec<TableInfo> {
     ]
 }
 
-/// Those of connections.
+/// The tables of connections.
 fn connections() -> Vec<TableInfo> {
     let about = "segments sent again, per period";
     let resent = TableInfo::dynamic(abi::INET_RETRANS, "conns_retrans", Unit::Segments, "retrans", about);
@@ -44,7 +44,7 @@ pub fn samples() -> Vec<SampleInfo> {
     ]
 }
 
-/// What describes a socket.
+/// The columns of a socket.
 fn columns() -> Vec<RowColumn> {
     let owner = offset_of!(inet_row, about.owner);
     let address = |name, at| {

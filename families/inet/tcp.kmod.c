@@ -2,17 +2,18 @@
 /*
  * topstat_tcp.ko: samples tcp_v4 and tcp_v6 in the kernel module, with the tables of the eBPF observer.
  *
- * TCP counts its segments and bytes itself. A connection is looked at when it has received a segment (tcp_probe, before TCP
- * takes note of it), when it begins, closes or sends again; what its counters have counted since the last look is pushed, both
- * ways at once (logic.h). It is looked at only once in a delay, or in a jiffy: its own stamps of the last reception tell, so
- * that nothing else is read until then. A snapshot looks at all connections before it is taken, and orders those for which
- * hooks have found a table full. So rows are what TCP_INFO says at that moment, also of connections that are half closed,
+ * TCP counts its segments and bytes itself. A look pushes the growth of a connection's counters since the last look, for both
+ * directions at once (logic.h). A connection is looked at when it has received a segment (tcp_probe, before TCP processes the
+ * segment), when it begins, closes or retransmits. It is looked at only once in a delay, or in a jiffy: its own stamps of the
+ * last reception show whether a look is due, so nothing else is read before. A snapshot first looks at all connections, and
+ * orders those for which hooks have found a table full. So rows equal TCP_INFO at that moment, also for half-closed connections,
  * which tcp_probe does not see.
  *
- *   C1  Who looks has claimed the object, with preemption off. A hook that finds it claimed leaves its look out: the counters
- *       go on, and the next look finds the difference. Only a connection's last look waits, and a snapshot's.
- *   C2  What a connection has counted when it is seen first is not pushed, unless it is known from its beginning.
- *   C3  What has no object, since there was no memory or no room, is pushed to the total when it closes, and refused (T6).
+ *   C1  A look claims the object, with preemption off. A hook that finds it claimed skips its look: the counters go on, and the
+ *       next look finds the difference. Only a connection's last look and a snapshot's look wait.
+ *   C2  Amounts that a connection has counted before its first look are not pushed, unless the connection is known from its
+ *       beginning.
+ *   C3  A connection without an object, for want of memory or room, is pushed to the total when it closes, and refused (T6).
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -36,7 +37,7 @@ static unsigned int top = TS_TOP_DEFAULT;
 module_param(top, uint, 0444);
 MODULE_PARM_DESC(top, "rows of each table, 1 to 1024 (default: 128)");
 
-/* What TCP has counted. */
+/* TCP's counters. */
 struct tcp_counts {
 	u32 packets[TS_PARTS];
 	u64 bytes[TS_PARTS];
@@ -44,16 +45,16 @@ struct tcp_counts {
 };
 
 struct tcp_object {
-	struct inet_object o; /* as logic.h has it */
-	u64 claim; /* C1; what follows belongs to who has it */
-	struct tcp_counts seen; /* what was pushed */
-	u32 looked; /* when it was looked at last, in jiffies */
-	u32 left; /* the tables, by bit, in which it is not ordered since it was pushed to */
+	struct inet_object o; /* see logic.h */
+	u64 claim; /* C1; its holder owns the fields below */
+	struct tcp_counts seen; /* the pushed amounts */
+	u32 looked; /* jiffies: the last look */
+	u32 left; /* the tables, by bit, in which it is not ordered since its last push */
 	u32 sure; /* R3 in owner.kmod.h */
 	u32 unseen; /* R2 */
 };
 
-/* What a connection takes in all, with its place in the storage: docs/kmod.md says so. */
+/* The memory of a connection, with its place in the storage. docs/kmod.md gives this figure. */
 static_assert(sizeof(struct host_stored) + sizeof(struct tcp_object) <= 1024);
 
 static atomic64_t ids;
@@ -83,7 +84,7 @@ static bool is_tcp(const struct sock *sk)
 
 #include "owner.kmod.h"
 
-/* When it was last active, in jiffies; at tcp_probe: before the segment that has just come. */
+/* The connection's last activity, in jiffies; at tcp_probe: before the segment that has just arrived. */
 static u32 tcp_last_active(const struct sock *sk)
 {
 	u32 last = READ_ONCE(tcp_sk(sk)->rcv_tstamp), data = READ_ONCE(inet_csk(sk)->icsk_ack.lrcvtime);
@@ -95,20 +96,20 @@ static u32 tcp_last_active(const struct sock *sk)
 }
 
 /*
- * TCP counts a FIN as a byte, and says a moment later, under the same lock of the socket, that there was one. Who reads without
- * the lock reads the count first, then whether the lock is held, and then what was said: if it is held and nothing was said,
- * the last byte may be a FIN, and is left to the next look.
+ * TCP counts a FIN as a byte, and sets SOCK_DONE a moment later, under the same lock of the socket. A reader without the lock
+ * reads the count first, then whether the lock is held, and then the flag. If the lock is held and the flag is not set, the last
+ * byte may be a FIN, and is left to the next look.
  */
 static __always_inline u64 tcp_payload(const struct sock *sk, bool has_lock)
 {
 	u64 bytes = READ_ONCE(tcp_sk(sk)->bytes_received);
 	bool locked = !has_lock && (READ_ONCE(sk->sk_lock.owned) || spin_is_locked((spinlock_t *)&sk->sk_lock.slock));
 
-	smp_rmb(); /* the lock before what was said: set in the other order by TCP */
+	smp_rmb(); /* the lock before the flag: TCP sets them in the other order */
 	return bytes - (bytes && (locked || sock_flag(sk, SOCK_DONE)));
 }
 
-/* `has_lock`: of the socket. */
+/* `has_lock`: the caller holds the socket's lock. */
 static __always_inline void tcp_count(const struct sock *sk, struct tcp_counts *c, bool has_lock)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -120,7 +121,7 @@ static __always_inline void tcp_count(const struct sock *sk, struct tcp_counts *
 	c->resent = READ_ONCE(tp->total_retrans);
 }
 
-/* What is more, which is taken. A count that has gone back was read before somebody else has read it. */
+/* Take the growth of a counter. A counter that has gone back was read before another look. */
 static u32 take(u32 *seen, u32 now)
 {
 	u32 more = inet_more(*seen, now);
@@ -129,7 +130,7 @@ static u32 take(u32 *seen, u32 now)
 	return more;
 }
 
-/* The same of bytes. What does not fit a difference is left to the next look. */
+/* Take the growth of a byte counter. The part that does not fit a difference is left to the next look. */
 static u32 take_bytes(u64 *seen, u64 now)
 {
 	u64 more = now > *seen ? min_t(u64, now - *seen, U32_MAX) : 0;
@@ -138,7 +139,10 @@ static u32 take_bytes(u64 *seen, u64 now)
 	return more;
 }
 
-/* Push what is new, under the claim and with preemption off. `newest`: so many of the segments received are of now. */
+/*
+ * Push the growth, under the claim and with preemption off. `newest`: the number of received segments that belong to the current
+ * moment.
+ */
 static void look_claimed(const struct sock *sk, struct tcp_object *t, u32 newest, bool has_lock)
 {
 	struct inet_difference d TS_UNSET;
@@ -159,7 +163,7 @@ static void look_claimed(const struct sock *sk, struct tcp_object *t, u32 newest
 	t->looked = (u32)jiffies;
 }
 
-/* By a hook, with the socket's lock. */
+/* A hook's look, with the socket's lock. */
 static void tcp_look(const struct sock *sk, struct tcp_object *t, u32 newest)
 {
 	if (!ts_claim(&t->claim))
@@ -168,7 +172,7 @@ static void tcp_look(const struct sock *sk, struct tcp_object *t, u32 newest)
 	ts_release(&t->claim);
 }
 
-/* By a snapshot, without it. Whoever has the claim runs, on another CPU, and gives it back after one look. */
+/* A snapshot's look, without the socket's lock. The holder of the claim runs on another CPU, and releases it after one look. */
 static void tcp_settle(const struct sock *sk, struct tcp_object *t)
 {
 	while (!ts_claim(&t->claim))
@@ -180,8 +184,8 @@ static void tcp_settle(const struct sock *sk, struct tcp_object *t)
 }
 
 /*
- * The connection's object, made where there was none. `new`: it begins just now, and all that it counts is pushed (C2). `told`:
- * set_owner() is called at once.
+ * The connection's object, made if there is none. `new`: the connection begins just now, and all its amounts are pushed (C2).
+ * `told`: the caller calls set_owner() at once.
  */
 static struct tcp_object *tcp_make(struct sock *sk, bool new, bool told)
 {
@@ -195,14 +199,14 @@ static struct tcp_object *tcp_make(struct sock *sk, bool new, bool told)
 		WRITE_ONCE(refused, true);
 		return NULL;
 	}
-	/* Another CPU may have made it, or be about to: it has no id yet then, and is not looked at. */
+	/* Another CPU may have made the storage and not initialised it yet: it has no id then, and is not looked at. */
 	if (inet_object_is_own(&t->o))
 		return t;
 	if (!inet_object_init(&t->o, (u64)(unsigned long)sk, NULL))
 		return NULL;
 	owner_unknown(t, told);
 	if (!new)
-		tcp_count(sk, &t->seen, true); /* or a FIN's byte more, which is then not counted */
+		tcp_count(sk, &t->seen, true); /* perhaps with a FIN's byte, which is then not counted */
 	t->looked = (u32)jiffies;
 	inet_object_begin(&t->o, sample, atomic64_inc_return(&ids));
 	return t;
@@ -215,7 +219,7 @@ static void tcp_end(struct sock *sk)
 	u32 sample = tcp_sample(sk);
 
 	if (!t) {
-		if (!READ_ONCE(refused)) /* before this was loaded */
+		if (!READ_ONCE(refused)) /* the connection closed before the module was loaded */
 			return;
 		tcp_count(sk, &now, true);
 		inet_count_total(sample, INET_RX, now.packets[INET_RX], now.bytes[INET_RX], 1);
@@ -223,8 +227,8 @@ static void tcp_end(struct sock *sk)
 		return;
 	}
 	/*
-	 * The last look must not be left out. The socket is locked, so it can only be a snapshot on another CPU that has the
-	 * claim: with softirqs off, for one look. Whoever has the claim and finds an id has a socket that is not closed.
+	 * The last look must not be skipped. The socket is locked, so only a snapshot on another CPU can hold the claim: with
+	 * softirqs off, for one look. A holder of the claim that finds an id has a socket that is not closed.
 	 */
 	while (!ts_claim(&t->claim))
 		cpu_relax();
@@ -236,15 +240,15 @@ static void tcp_end(struct sock *sk)
 }
 
 /*
- * The cell that is now, in jiffies: until then, and since when << 32; in one word, so that all CPUs see both. All connections
- * that receive something are looked at once in it.
+ * The current cell, in jiffies: its end, and its beginning << 32; in one word, so that a CPU never sees one without the other.
+ * Each connection that receives a segment is looked at once in a cell.
  */
 static u64 cell;
 
-/* Further away than any time of a connection, so that all of them are before it. */
+/* More than any age of a connection's stamps, so that all stamps are before the beginning of the cell. */
 #define ALWAYS_DUE 0x40000000
 
-/* Where a clock is precise, every segment is looked at. Several CPUs may find that another cell has begun, and write the same. */
+/* With a precise clock every segment is looked at. Several CPUs may find that a new cell has begun, and write the same value. */
 static noinline u64 cell_begin(u32 now)
 {
 	u32 length = msecs_to_jiffies(INET_CELL_MS), start = now + ALWAYS_DUE, until = now + length, sample, table;
@@ -253,7 +257,7 @@ static noinline u64 cell_begin(u32 now)
 	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
 		for (table = 0; table < INET_TABLES; table++) {
 			const struct ts_config *c = &settings.config[sample][table];
-			/* Windows can't tell moments within a jiffy apart. */
+			/* Windows do not tell moments within a jiffy apart. */
 			u32 delay = READ_ONCE(c->precise) ? 0 : max(READ_ONCE(c->delay), 1U);
 
 			if (READ_ONCE(c->enabled))
@@ -269,7 +273,7 @@ static noinline u64 cell_begin(u32 now)
 	return word;
 }
 
-/* Whether it has received nothing in this cell before. */
+/* Whether this is the first segment that the connection receives in this cell. */
 static bool is_due(const struct sock *sk, u64 word)
 {
 	u32 start = word >> 32;
@@ -303,7 +307,7 @@ static noinline void tcp_received_anew(struct sock *sk, u32 now)
 		tcp_received_due(sk);
 }
 
-/* Mostly it is not due: so nothing is done, nor any register saved, before that is known. */
+/* Mostly a look is not due: so no register is saved before that is known. */
 static void tcp_received(void *data, struct sock *sk, PROBE_CONST struct sk_buff *skb)
 {
 	u64 word = ts_read(cell);
@@ -332,7 +336,7 @@ static void tcp_state(void *data, const struct sock *const_sk, const int from, c
 			set_owner(t, current);
 		if (t)
 			tcp_look(sk, t, 0);
-	} else if (from == TCP_ESTABLISHED) { /* it is not seen at tcp_probe any more */
+	} else if (from == TCP_ESTABLISHED) { /* tcp_probe does not see it any more */
 		t = tcp_of(sk);
 		if (t)
 			tcp_look(sk, t, 0);
@@ -340,7 +344,7 @@ static void tcp_state(void *data, const struct sock *const_sk, const int from, c
 	preempt_enable_notrace();
 }
 
-/* The socket goes: after tcp_state() has been told that it is closed, mostly. */
+/* The socket is destroyed: mostly after tcp_state() has seen its close. */
 static void tcp_destroyed(void *data, struct sock *sk)
 {
 	preempt_disable_notrace();
@@ -371,7 +375,7 @@ static struct topstat_hook hooks[] = {
 
 static struct topstat_hooks all_hooks = { hooks, ARRAY_SIZE(hooks) };
 
-/* Connections that are there already. */
+/* Adopt connections that already exist. */
 static int adopt(const void *task, struct file *file, unsigned int fd)
 {
 	struct socket *socket = topstat_sock_from_file(file);
@@ -388,7 +392,7 @@ static int adopt(const void *task, struct file *file, unsigned int fd)
 	return 0;
 }
 
-/* Before a snapshot: everything that was not pushed yet, or not ordered. Half closed connections are only seen here. */
+/* Before a snapshot: push all growth, and order. Half-closed connections are seen only here. */
 static void settle_all(u32 sample)
 {
 	struct host_stored *item;
@@ -415,7 +419,7 @@ static void settle_all(u32 sample)
 
 static void describe(u64 object, u64 id, struct topstat_row *row)
 {
-	/* Inside of an RCU read section neither object nor socket becomes memory of another kind. */
+	/* Within an RCU read section the memory of object and socket does not become memory of another type. */
 	const struct tcp_object *t = (const void *)(unsigned long)object;
 	const struct sock *sk = (const void *)(unsigned long)READ_ONCE(t->o.sock);
 	const struct inet_object *o = &t->o;
@@ -442,11 +446,11 @@ static void describe(u64 object, u64 id, struct topstat_row *row)
 		topstat_row_cgroup(row, o->cgroup);
 	else
 		topstat_row_none(row);
-	/* The namespace goes with its last socket, which may be this one, just now. */
+	/* The namespace ends with its last socket, which may be this one, just now. */
 	ts_peek(&netns, sizeof(netns), (u64)(unsigned long)&net->ns.inum);
 	topstat_row_number(row, netns);
 	topstat_row_none(row);
-	/* Nothing is kept of a connection that has ended. */
+	/* Closed connections are not kept. */
 	topstat_row_none(row);
 }
 

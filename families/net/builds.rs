@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs, with and without those that count UDP.
+//! The programs of the family, with and without UDP.
 
 use libbpf_rs::Object;
 
@@ -10,28 +10,28 @@ use crate::report::Check;
 use crate::udp::{self, PACKETS, UDP};
 use crate::{Error, bpf};
 
-/// What chooses whether UDP is counted: `yes`, which is what is done when it is not set, or `no`.
+/// The setting that chooses whether UDP is counted: `yes`, the default, or `no`.
 const NET_UDP: &str = "TOPSTAT_NET_UDP";
 const YES: &str = "yes";
 const NO: &str = "no";
 
-/// How many connections could not be looked at when they ended.
+/// The number of connections whose last look failed.
 pub const UNSEEN: &str = ".data.unseen";
 
-/// All samples, by whose tables it is told whether UDP is to be counted.
+/// All samples. UDP's hooks serve these alone.
 const SAMPLES: &[&str] = &["net_procs", "net_cgroups", "net_hosts", "net_ports"];
 
 fn wants_udp() -> bool {
     std::env::var_os(NET_UDP).is_none_or(|set| set != NO)
 }
 
-/// Whether what is set makes sense.
+/// Checks the settings.
 pub fn ready() -> Result<(), Error> {
     udp::is_either(NET_UDP, [YES, NO])?;
     udp::ready()
 }
 
-/// Where it stands among the better builds.
+/// The index of this build among the better builds.
 const BY_FUNCTIONS: usize = 0;
 
 /// Whether UDP is counted, and how.
@@ -43,7 +43,7 @@ pub fn check() -> Vec<Check> {
         return vec![Check::untried(NAME, &obstacle)];
     }
     if bpf::atomics::known() == Some(false) {
-        return Vec::new(); // nor is anything else: the samples' own line says so
+        return Vec::new(); // the kernel can't count anything here: the samples' own line shows this
     }
     let by_packets = |why: &str| {
         format!(
@@ -69,9 +69,9 @@ pub fn check() -> Vec<Check> {
     vec![Check::ok(NAME, found)]
 }
 
-/// All of them.
+/// All builds of the family.
 pub fn builds() -> Builds {
-    // Ends before beginnings: no connection is begun that nobody sees the end of.
+    // Ends before beginnings: a counted connection always has a hook that sees its end.
     let of_tcp = [
         Hook::tracepoint("net_destroy", "tcp_destroy_sock"),
         Hook::tracepoint("net_state", "inet_sock_set_state"),
@@ -79,7 +79,7 @@ pub fn builds() -> Builds {
         Hook::tracepoint("net_retransmit", "tcp_retransmit_skb"),
         Hook::tracepoint("net_segment", "tcp_probe"),
     ];
-    // Sockets of UDP are known from when they are made, or found after that.
+    // A UDP socket is known from its making, or from its adoption.
     let life = [Hook::cgroup("net_release", "sock_release"), Hook::cgroup("net_create", "sock_create")];
     let packets = [Hook::cgroup("net_ingress", "ingress"), Hook::cgroup("net_egress", "egress")];
     let build = |life: &[Hook], datagrams: &[Hook], number, way| {
@@ -116,7 +116,7 @@ pub fn builds() -> Builds {
         .or_better(by_packets, Vec::new(), wants_udp)
 }
 
-/// Listeners before connections, which are told by them to be served.
+/// Listeners before connections: a connection to a listener's port is a served one.
 fn adopt(object: &Object) -> Result<(), Error> {
     const LOOK: &str = "look for existing connections";
     bpf::iterate(object, "net_adopt_listeners", LOOK)?;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * UDP: its sockets are made, found and closed, and their datagrams counted (udp.h): by UDP's own functions
- * (observe/datagram.bpf.h), or by packets, as crates/topstat-kernel/src/udp.rs chooses.
+ * UDP: hooks of the making, adoption and closing of sockets, and of their datagrams (udp.h). Datagrams are counted in UDP's own
+ * functions (observe/datagram.bpf.h) or by packets. crates/topstat-kernel/src/udp.rs chooses.
  */
 #ifndef TOPSTAT_NET_DATAGRAMS_H
 #define TOPSTAT_NET_DATAGRAMS_H
@@ -15,12 +15,12 @@ struct sock___bound {
 	u8 sk_userlocks : 4;
 } CORE;
 
-/* Of sk_userlocks: what the user has bound it to, SOCK_BINDADDR_LOCK and SOCK_BINDPORT_LOCK. */
+/* Bits of sk_userlocks, SOCK_BINDADDR_LOCK and SOCK_BINDPORT_LOCK: the user has bound the socket. */
 #define NET_BOUND (4 | 8)
 
 /*
- * Whether a socket serves is said by its first datagram: it was received, and the socket is not connected. Of one that was there
- * before topstat another one may have been the first: it serves if it was bound.
+ * The first datagram decides whether a socket serves: it serves if the datagram is received and the socket is not connected. For
+ * a socket that is older than topstat, the first datagram is not known: it serves if it was bound.
  */
 static __always_inline u32 net_udp_side_of(struct net_udp *u, struct sock *sk, u32 part)
 {
@@ -45,7 +45,7 @@ static __noinline int net_udp_first(struct net_udp *u, u64 sock, u32 part)
 	return 0;
 }
 
-/* Whether the socket's user, who sends, is another one than is known. Under the claim. */
+/* Whether the sending process is another one than the socket's known user. Under the claim. */
 static __noinline int net_udp_is_anothers(struct net_udp *u)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -70,7 +70,7 @@ static __always_inline struct net_udp *net_udp_of(void *sk, u32 part)
 	return u;
 }
 
-/* A level to push a datagram by itself; NULL: there is none, or no socket. */
+/* Claim a level to push a datagram by itself; NULL: all are taken, or there is no storage of the socket. */
 static __always_inline struct net_batches *net_level_for(struct net_udp *u)
 {
 	struct net_cpu *cpu = u ? host_on(batches, host_cpu()) : NULL;
@@ -78,7 +78,7 @@ static __always_inline struct net_batches *net_level_for(struct net_udp *u)
 	return cpu ? net_claim(cpu) : NULL;
 }
 
-/* An address of IPv4, or one of IPv6. */
+/* Set the remote host from an IPv4 or IPv6 address. */
 static __always_inline void net_host(struct net_datagram *d, const u32 *address, u32 is_v4)
 {
 	union {
@@ -94,11 +94,11 @@ static __always_inline void net_host(struct net_datagram *d, const u32 *address,
 	d->host[1] = host.half[1];
 }
 
-/* Where the addresses of both ends are in a header of IP: that of who sends first, as are the ports in that of UDP. */
+/* Offsets of the addresses in an IP header: the sender's comes first. In a UDP header the sender's port comes first. */
 #define NET_V4_ADDRESSES 12
 #define NET_V6_ADDRESSES 8
 
-/* What the packet of a function of UDP's says of itself. */
+/* Read a datagram at the hook of a function of UDP. */
 static __noinline int net_read_datagram(struct sk_buff *skb, struct net_datagram *d, u32 part)
 {
 	u64 network = (u64)skb->head + skb->network_header, transport = (u64)skb->head + skb->transport_header;
@@ -132,8 +132,8 @@ static __noinline int net_refuse_function(struct sk_buff *skb, u32 part)
 }
 
 /*
- * All calls that lead to one another have 512 bytes of the stack, and those that push need nearly all of it: so a program keeps
- * nothing there, and what is read is read apart, into the storage.
+ * All functions of a call chain share 512 bytes of stack, and a push needs nearly all of them. So a program keeps nothing on the
+ * stack, and a separate function reads the datagram into the storage.
  */
 static __always_inline int net_by_function(struct sock *sk, struct sk_buff *skb, u32 part)
 {
@@ -183,7 +183,7 @@ int BPF_PROG(net_sent6, struct sk_buff *skb)
 	return datagram_is_of(skb->sk) ? net_by_function(skb->sk, skb, NET_TX) : 0;
 }
 
-/* IPsec has wrapped the packet, which leads to where its socket is connected to if it is to be counted. 0: it is not. */
+/* IPsec has wrapped the packet. 1: the packet counts, to the address that the socket is connected to. 0: it does not count. */
 static __noinline int net_wrapped(struct __sk_buff *skb, struct bpf_sock *sk, struct net_datagram *d)
 {
 	u32 wrapped = packet_wrapped(skb, host_address(sk)), address[4], v4, is_v4 = sk->family != AF_INET6;
@@ -199,7 +199,7 @@ static __noinline int net_wrapped(struct __sk_buff *skb, struct bpf_sock *sk, st
 	address[2] = sk->dst_ip6[2];
 	address[3] = sk->dst_ip6[3];
 	v4 = sk->dst_ip4;
-	barrier_var(v4); /* else the compiler adds to sk to read either of them, which the verifier refuses */
+	barrier_var(v4); /* else the compiler adds an offset to sk to read either field, which the verifier refuses */
 	if (is_v4)
 		address[0] = v4;
 	d->port = bpf_ntohs(sk->dst_port);
@@ -207,7 +207,7 @@ static __noinline int net_wrapped(struct __sk_buff *skb, struct bpf_sock *sk, st
 	return 1;
 }
 
-/* What a packet says of itself. 0: it is not to be counted. */
+/* Read a datagram at the hook of a packet. 0: the packet does not count. */
 static __noinline int net_read_packet(struct __sk_buff *skb, struct bpf_sock *sk, struct net_datagram *d, u32 part)
 {
 	u32 address[4] = {}, is_sent = part == NET_TX, header, is_v4;
@@ -243,8 +243,8 @@ static __noinline int net_refuse_packet(struct __sk_buff *skb, struct bpf_sock *
 }
 
 /*
- * Whether a packet is TCP's can be seen without looking for its socket. What runs may be whom the packet has interrupted, or who
- * has let it through, and not its sender. Always 1: let it pass. Of the stack see net_by_function().
+ * Packets of TCP are recognised without access to the socket. The current task may be one that the packet has interrupted, or one
+ * that let the packet through, and not the sender. Always 1: the packet passes. For the stack see net_by_function().
  */
 static __always_inline int net_packet(struct __sk_buff *skb, u32 part)
 {
@@ -294,7 +294,7 @@ int net_egress(struct __sk_buff *skb)
 	return net_packet(skb, NET_TX);
 }
 
-/* A process makes a socket: it is that process's, until another one sends by it. */
+/* A process makes a socket and owns it, until another process sends by it. */
 SEC("cgroup/sock_create")
 int net_create(struct bpf_sock *sk)
 {
@@ -304,7 +304,7 @@ int net_create(struct bpf_sock *sk)
 		return 1;
 	u = host_make(datagrams, sk, sk);
 	if (!u)
-		return 1; /* the first datagram tries again, and says so */
+		return 1; /* the first datagram tries again, and counts the failure */
 	net_owner(&u->flow, (void *)bpf_get_current_task());
 	u->made = 1;
 	return 1;
@@ -331,7 +331,7 @@ static __always_inline int net_udp_is_socket(struct sock *sk)
 	return (family == AF_INET || family == AF_INET6) && datagram_is_of(sk);
 }
 
-/* A socket that is there already. One of several processes is the first one's. */
+/* A socket that already exists. A socket of several processes belongs to the first of them. */
 static __always_inline int net_udp_adopt(struct sock *sk, struct task_struct *task)
 {
 	struct net_udp *u = constants.build == NET_TCP_AND_UDP ? host_make(datagrams, sk, sk) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* How a connection is looked at: by hooks, under its lock, and by readers, without it. See F1 … F3 of logic.h. */
+/* Looks at connections: hooks look under the connection's lock, readers without it. See F1 … F3 of logic.h. */
 #ifndef TOPSTAT_NET_FLOW_H
 #define TOPSTAT_NET_FLOW_H
 
@@ -7,10 +7,10 @@
 #include "observe/process.bpf.h"
 #include "observe/tcp.bpf.h"
 
-/* Connections whose owner is not sure yet. */
+/* Connections whose owner is not known yet. */
 HOST_WORD(unsure);
 
-/* The socket's connection, or its listener; NULL: none is known, or it is over. */
+/* The storage of the socket's connection or listener; NULL: it is unknown, or the connection is over. */
 static __always_inline struct net_flow *net_known(struct sock *sk)
 {
 	struct net_flow *f = host_of(flows, sk, sk);
@@ -18,7 +18,7 @@ static __always_inline struct net_flow *net_known(struct sock *sk)
 	return f && net_flow_is_own(f) && !f->over ? f : NULL;
 }
 
-/* The task's process is its user. */
+/* Set the flow's owner to the task's process. */
 static __always_inline void net_owner(struct net_flow *f, struct task_struct *task)
 {
 	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
@@ -28,17 +28,17 @@ static __always_inline void net_owner(struct net_flow *f, struct task_struct *ta
 }
 
 enum net_looks {
-	NET_BY_SEGMENT, /* a segment has just come */
-	NET_BY_EVENT, /* something else has just happened */
-	NET_BY_READER, /* who wants to know */
+	NET_BY_SEGMENT, /* a segment has just arrived */
+	NET_BY_EVENT, /* another event has just happened */
+	NET_BY_READER, /* a snapshot settles */
 };
 
-/* The counters as they are; returns the jiffies when it was active last, for a segment that has just come before that. */
+/* Read the current counters. Returns the time of the last activity (jiffies), before a segment that has just arrived. */
 static __always_inline u32 net_find(struct net_counters *now, struct sock *sk, struct tcp_sock *tp, struct net_flow *f,
 				    u32 how)
 {
 	now->rx = tcp_received(sk, tp, how != NET_BY_READER);
-	/* The segment that has just come is of now, and what is found is of the past. */
+	/* The segment that has just arrived belongs to the current cell, the growth to a past one. */
 	now->in = tp->segs_in - (how == NET_BY_SEGMENT);
 	now->out = tp->segs_out;
 	now->tx = tp->bytes_sent;
@@ -47,7 +47,7 @@ static __always_inline u32 net_find(struct net_counters *now, struct sock *sk, s
 	return tcp_last_active(tp);
 }
 
-/* Where the connection leads, and which port is served. Once, when it has its addresses. */
+/* Set the connection's remote host and its port. Once, when the connection has its addresses. */
 static __always_inline void net_direct(struct net_flow *f, struct sock *sk, u32 side)
 {
 	struct sock_common *c = &sk->__sk_common;
@@ -71,14 +71,14 @@ static __always_inline void net_direct(struct net_flow *f, struct sock *sk, u32 
 }
 
 
-/* When it speaks again it is due, which a hook sees in this state only. */
+/* A silent connection is due when it speaks again. A hook sees this in the state ESTABLISHED alone. */
 static __always_inline int net_is_silent(struct sock *sk, u32 last)
 {
 	return sk->__sk_common.skc_state == TCP_ESTABLISHED &&
 	       (u32)host_jiffies() - last > NET_SILENT * net_cell_jiffies();
 }
 
-/* Readers find it from now on, and it was looked at. */
+/* Put the connection into `active`, where readers find it, and note the time of the look. */
 static __always_inline void net_list(struct net_flow *f, struct sock *sk)
 {
 	u64 listed = ts_read(f->looked) & NET_LISTED;
@@ -88,7 +88,10 @@ static __always_inline void net_list(struct net_flow *f, struct sock *sk)
 	ts_write(f->looked, listed | (u32)host_jiffies());
 }
 
-/* A hook that looks meanwhile either sees that it is not listed any more, or has listed it again, which is seen here. */
+/*
+ * A hook that looks at the same time either sees that the connection is not listed, or lists it again, which the second check
+ * here sees.
+ */
 static __always_inline void net_unlist(struct net_flow *f, struct sock *sk, u64 looked)
 {
 	if (!ts_cas(&f->looked, looked, looked & ~NET_LISTED))
@@ -99,8 +102,8 @@ static __always_inline void net_unlist(struct net_flow *f, struct sock *sk, u64 
 }
 
 /*
- * The counters are looked at, and what they have counted since the last look is counted. False: NET_LEVELS other looks are
- * under way on this CPU. What this one would have found the next one finds, if there is one.
+ * Push the growth of the counters since the last look. False: NET_LEVELS other looks are under way on this CPU; the next look at
+ * this connection finds the growth.
  */
 static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_flow *f, u32 how)
 {

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who uses the network, on any host: what a connection's own counters have counted since it was last looked at is pushed
- * to its process, its control group, the host at its other end, and the port that is served. Connections are looked at
- * once a slide, so what a look costs does not depend on how many packets there are. UDP counts nothing for a socket: there each
- * datagram is counted here (udp.h), and pushed as rarely.
+ * Counts the use of the network, on any host. A look takes the growth of a connection's own counters since the look before, and
+ * pushes it to the connection's process, control group, remote host and port. Connections are looked at once a slide, so the cost
+ * of looks does not depend on the number of packets. The kernel has no counters for a UDP socket: there each datagram is counted
+ * (udp.h), and pushed as rarely.
  *
- * Hooks look under a socket's lock, and readers (who settle) without it; a reader may be kept from running in the midst of a
- * look, for as long as the socket lives and longer. So nobody waits for anybody:
+ * Hooks look under a socket's lock, and readers (who settle) look without it. A reader may be preempted in the midst of a look,
+ * for longer than the socket lives. So no CPU waits for another one:
  *
- *   F1  A counter's part of `seen` is brought up to date by a swap. Who has swapped pushes the difference, so that each is
- *       pushed once.
- *   F2  What looks on one CPU find is added up while it is of the same object and of the same cell of time, and pushed when
- *       it is not any more, or when somebody reads. So thousands of connections of one server cost a few pushes. Where the
- *       object can't be made just now, its place is looked for once more then; what has none by then is refused (K4).
- *   F3  Counters only grow. What has gone back was read before `seen` was written, or one part of a change was seen before
- *       the other: it counts as unchanged.
+ *   F1  A compare-and-swap updates each counter of `seen`. The CPU whose swap succeeds pushes the difference, so each difference
+ *       is pushed once.
+ *   F2  The looks of one CPU add their amounts to a batch while object and cell of time stay the same. The batch is pushed when
+ *       either changes, or by a reader. So thousands of connections of one server cost a few pushes. If the object can't be made
+ *       at once, its place is looked for once more when the batch is pushed; without a place the batch is refused (K4).
+ *   F3  Counters only grow. A look that finds a smaller value has read the counter before another look wrote `seen`, or has seen
+ *       one part of a change before the other. It takes the counter as unchanged.
  *
- * Of UDP, whose sockets have no lock that senders hold:
+ * For UDP, whose senders do not hold the socket's lock:
  *
- *   F4  What a socket has exchanged with a peer is in its storage (struct net_udp) until it is pushed: at the socket's first
- *       datagram in another cell of time, when the peer's place is wanted for another one, when its user changes, when
- *       the socket ends, and by readers. So what is in one place is of one cell, one peer and one user.
- *   F5  Who has the socket's `claim` reads and writes that, and nobody else. Who finds it taken (several threads send by the
- *       socket, or it receives amid that) waits for nobody and pushes its datagram by itself. So each is added once, or
- *       pushed once.
- *   F6  The end is swapped into the same word. Who does so has the claim if nobody had it, and pushes what there is. Else who
- *       had it gives it back by a compare and swap, and so finds the end, and pushes then. Nothing is added after that: what
- *       still comes is pushed by itself.
- *   F7  What is added to is in `active`, which readers go through. Who has the claim puts the socket there, and takes it off.
- *   F8  Whether the socket serves is said once, by a compare and swap: all that is known of it by then is written before.
- *   F9  Where NET_LEVELS looks are under way on a CPU, nothing more is found there. A datagram that something would have to be pushed
- *       for then goes to the totals alone, as refused (K4), and so does what a socket has that ends then. A reader says that it
- *       has not found all.
+ *   F4  The traffic of a socket with a peer stays in the socket's storage (struct net_udp) until it is pushed: at the socket's
+ *       first datagram in another cell of time, when another peer needs the place, when the socket's user changes, when the
+ *       socket ends, and by readers. So each place holds the traffic of one cell, one peer and one user.
+ *   F5  Only the holder of the socket's `claim` reads and writes its peers. A CPU that finds the claim taken (several threads
+ *       send by the socket, or a datagram arrives at the same time) does not wait: it pushes its datagram by itself. So each
+ *       datagram is either added once or pushed once.
+ *   F6  The end of the socket is swapped into the claim. If no CPU holds the claim, the ending CPU thereby takes it, and pushes
+ *       all peers. Otherwise the holder gives the claim back by a compare-and-swap, finds the end there, and pushes then. After
+ *       the end nothing is added: later datagrams are pushed by themselves.
+ *   F7  A socket with amounts to push is in `active`, which readers go through. The holder of the claim puts the socket there,
+ *       and takes it off.
+ *   F8  A compare-and-swap sets the socket's side once. The fields that depend on the side are written before.
+ *   F9  While NET_LEVELS looks are under way on a CPU, no further look can run there. A datagram that needs a push first then
+ *       goes to the totals alone, as refused (K4). The same applies to the peers of a socket that ends then. A reader reports
+ *       that it has not pushed everything.
  */
 #ifndef TOPSTAT_NET_LOGIC_H
 #define TOPSTAT_NET_LOGIC_H
@@ -42,14 +43,14 @@
 HOST_STATE(net, NET_SAMPLES, NET_BANKS);
 HOST_STORAGE(flows, sk, struct net_flow); /* of TCP */
 HOST_STORAGE(datagrams, sk, struct net_udp);
-/* Sockets that have been active since a reader last found them silent: readers go through these alone. */
+/* Sockets that have been active since a reader last found them silent. Readers go through these alone. */
 HOST_STORAGE(active, sk, u32);
 HOST_PER_CPU(batches, struct net_cpu);
 
-/* Connections that could not be looked at when they ended, for NET_LEVELS other looks were under way on that CPU. */
+/* Connections whose last look failed because NET_LEVELS other looks were under way on that CPU. */
 HOST_WORD(unseen);
 
-/* The cell that is now, in jiffies: until then, and since when << 32. In one word, so that all CPUs see both. */
+/* The current cell, in jiffies: its end, and its beginning << 32. In one word, so that a CPU never sees one without the other. */
 HOST_WORD(cell);
 
 TS_INLINE u32 obs_at(u32 number, u32 table)
@@ -70,16 +71,16 @@ TS_INLINE u32 obs_type(u32 number, u32 table)
 #define KEYED_OBJECT struct net_object
 #include "observe/keyed.h"
 
-/* A connection is looked at no more often than this, but for its beginning and its end: a slide of the default period. */
+/* The least time between two looks at a connection, except for its beginning and end: a slide of the default period. */
 #define NET_LOOK_MS 100
 
-/* Cells of time are as long as a slide of the default period, and as slides: time divided by that. */
+/* A cell of time has the length of a slide of the default period. Like slides, cells divide time at multiples of their length. */
 TS_INLINE u32 net_cell_jiffies(void)
 {
 	return host_jiffies_of_ms(NET_LOOK_MS) ?: 1;
 }
 
-/* The beginning of the cell of a moment that is not long ago (jiffies). */
+/* The beginning of the cell of a recent moment (jiffies). */
 TS_INLINE u32 net_cell_of(u32 jiffies)
 {
 	u64 now = host_jiffies(), then = now - (u32)((u32)now - jiffies);
@@ -87,7 +88,7 @@ TS_INLINE u32 net_cell_of(u32 jiffies)
 	return then - then % net_cell_jiffies();
 }
 
-/* The beginning of this cell. */
+/* The beginning of the current cell. */
 TS_INLINE u32 net_cell(u32 now)
 {
 	u64 word = ts_read(cell);
@@ -117,7 +118,7 @@ TS_INLINE int net_is_on(u32 sample)
 	return 0;
 }
 
-/* F1, F3: by how much a counter has grown since somebody looked at it. */
+/* F1, F3: the growth of a counter since the last look. */
 TS_INLINE u64 net_grown(u64 *seen, u64 now)
 {
 	u64 was = ts_read(*seen);
@@ -125,7 +126,7 @@ TS_INLINE u64 net_grown(u64 *seen, u64 now)
 	return (long long)(now - was) > 0 && ts_cas(seen, was, now) ? now - was : 0;
 }
 
-/* The same of a counter that has 32 bits, which were read. */
+/* The growth of a counter whose value has 32 bits. */
 TS_INLINE u64 net_grown_32(u64 *seen, u32 now)
 {
 	u64 was = ts_read(*seen);
@@ -151,7 +152,7 @@ TS_INLINE void net_key_of(struct net_key *key, const struct net_flow *f, u32 sam
 	}
 }
 
-/* A process or a control group of this id has ended: K8. */
+/* The process or the control group of this id has ended: K8. */
 TS_INLINE void net_close(u32 sample, u64 id)
 {
 	struct net_key key = { .id = id };
@@ -164,7 +165,7 @@ TS_INLINE struct net_object *net_object_at(u32 place)
 	return place ? host_item(objects, place - 1) : NULL;
 }
 
-/* The object of a batch; NULL: there was no place for it, or it has ended. */
+/* The object of a batch; NULL: the batch has no place, or the object has ended. */
 TS_INLINE struct net_object *net_object_of(const struct net_batch *b)
 {
 	struct net_object *o = net_object_at(b->place);
@@ -172,14 +173,14 @@ TS_INLINE struct net_object *net_object_of(const struct net_batch *b)
 	return o && ts_read(o->keyed.object.id) == b->id ? o : NULL;
 }
 
-/* Order the object, whatever the delay: batches are rare enough, and later there may be no connection left to do it. */
+/* Order the object, whatever the delay: batches are rare, and there may be no later push that would order it. */
 TS_INLINE void net_order(struct keyed *k, u32 table)
 {
 	if (k->id)
 		obs_order_next(&k->obs, table);
 }
 
-/* How many slides of the table ago that was. */
+/* The age of `when` in slides of the table; at most TS_SLIDES. */
 TS_INLINE u32 net_age(const struct obs *x, u32 table, u32 when)
 {
 	const struct ts_tick *tick = &x->bank->tick[table];
@@ -193,7 +194,7 @@ TS_INLINE u32 net_age(const struct obs *x, u32 table, u32 when)
 	return ago < TS_SLIDES ? ago : TS_SLIDES;
 }
 
-/* What a batch has for a dynamic table. */
+/* The amount of a batch for a part of a dynamic table. */
 TS_INLINE u64 net_amount(const struct net_batch *b, u32 table, u32 part)
 {
 	const struct net_counters *used = &b->used;
@@ -208,7 +209,7 @@ TS_INLINE u64 net_amount(const struct net_batch *b, u32 table, u32 part)
 }
 
 /*
- * Push to a dynamic table. What is older than the period is not in it. (One table a call, and amounts are read when they are
+ * Push to a dynamic table. Amounts older than the period are left out. (One table a call, and amounts are read where they are
  * needed: stack is scarce.)
  */
 TS_APART int net_push_to(struct net_batch *b, u32 sample, u32 table)
@@ -232,7 +233,7 @@ TS_APART int net_push_to(struct net_batch *b, u32 sample, u32 table)
 	return 0;
 }
 
-/* The same to the static one. */
+/* Push to the static table. */
 TS_APART int net_push_bytes(struct net_batch *b, u32 sample)
 {
 	const u32 table = NET_BYTES % TS_BANK_TABLES;
@@ -265,7 +266,7 @@ TS_INLINE struct net_batches *net_level(struct net_cpu *cpu, u32 i)
 	return (void *)((char *)cpu->level + host_item_at(i, NET_LEVELS, sizeof(struct net_batches)));
 }
 
-/* The batch that an object in this place may have. */
+/* The only batch that the object in this place may use. */
 TS_INLINE struct net_batch *net_batch_of(struct net_batches *all, u32 sample, u32 place)
 {
 	u32 i = ts_bound(sample, NET_SAMPLES - 1) * NET_BATCHES + ts_bound(place, NET_BATCHES - 1);
@@ -278,7 +279,7 @@ TS_INLINE struct net_waiting *net_waiting_of(struct net_batches *all, u32 sample
 	return (void *)((char *)all->waiting + host_item_at(sample, NET_SAMPLES, sizeof(struct net_waiting)));
 }
 
-/* F2. The place of a batch that has none. */
+/* F2. Look once more for the place of a batch that has no place. */
 TS_INLINE void net_place_again(struct net_batches *all, struct net_batch *b, u32 sample)
 {
 	struct net_waiting *w = net_waiting_of(all, sample);
@@ -293,7 +294,7 @@ TS_INLINE void net_place_again(struct net_batches *all, struct net_batch *b, u32
 		o->owner = w->owner;
 }
 
-/* The same where there is no stack for it. */
+/* net_place_again() out of line, for callers without stack for it. */
 TS_APART int net_place_apart(struct net_batches *all, u32 sample)
 {
 	if (!all || sample >= NET_SAMPLES)
@@ -308,7 +309,7 @@ TS_INLINE void net_flush_placed(struct net_batch *b, u32 sample)
 	b->any = 0;
 }
 
-/* F2. Push what a batch has. Under its claim. */
+/* F2. Push a batch. Under the claim of its level. */
 TS_INLINE void net_flush(struct net_batches *all, struct net_batch *b, u32 sample)
 {
 	if (!b->any)
@@ -318,7 +319,7 @@ TS_INLINE void net_flush(struct net_batches *all, struct net_batch *b, u32 sampl
 	net_flush_placed(b, sample);
 }
 
-/* The claim of one of this CPU's levels. NULL: all are taken. */
+/* Claim one of this CPU's levels. NULL: all are taken. */
 TS_INLINE struct net_batches *net_claim(struct net_cpu *cpu)
 {
 	struct net_batches *all;
@@ -332,12 +333,12 @@ TS_INLINE struct net_batches *net_claim(struct net_cpu *cpu)
 	return NULL;
 }
 
-/* How often a reader tries to get a claim: for longer than a look takes that is running on another CPU. */
+/* A reader's tries to get a claim: they take longer than a look that runs on another CPU. */
 #define NET_TRIES 512
 
 /*
- * F2. What a CPU has of all samples, pushed on this CPU: a reader does so for all of them before the first section is
- * taken. What is left is what looks have found that are under way and don't run. 0: there is no such CPU.
+ * F2. Push the batches of a CPU, in all samples, from this CPU. A reader flushes all CPUs before it takes the first section.
+ * Levels whose claim is held by a preempted look are left out. 0: there is no such CPU.
  */
 TS_APART int net_flush_of(u32 number)
 {
@@ -356,7 +357,7 @@ TS_APART int net_flush_of(u32 number)
 
 			if (!b->any)
 				continue;
-			if (!b->place) /* not net_place_apart(): it would be one call too many */
+			if (!b->place) /* not net_place_apart(): the call depth would exceed the limit */
 				net_place_again(all, b, batch / NET_BATCHES);
 			net_flush_placed(b, batch / NET_BATCHES);
 		}
@@ -365,7 +366,7 @@ TS_APART int net_flush_of(u32 number)
 	return 1;
 }
 
-/* The place of the connection's object in one of the samples, from 1; 0: there is none for it. */
+/* Set the place of the connection's object in a sample, from 1; 0: there is no place for it. */
 TS_APART int net_place(struct net_flow *f, u32 sample)
 {
 	struct net_object *o;
@@ -384,7 +385,7 @@ TS_APART int net_place(struct net_flow *f, u32 sample)
 	return 0;
 }
 
-/* Whether a batch that has no place is not of the flow's object. */
+/* Whether a batch without a place belongs to another object than the flow's. */
 TS_APART int net_is_anothers(struct net_batches *all, struct net_flow *f, u32 sample)
 {
 	struct net_key key;
@@ -402,7 +403,7 @@ TS_APART int net_is_anothers(struct net_batches *all, struct net_flow *f, u32 sa
 	return 0;
 }
 
-/* The first batch has no place, and is of the flow's object. */
+/* The first batch waits for a place for the flow's object. */
 TS_APART int net_wait(struct net_batches *all, struct net_flow *f, u32 sample)
 {
 	struct net_waiting *w;
@@ -415,7 +416,7 @@ TS_APART int net_wait(struct net_batches *all, struct net_flow *f, u32 sample)
 	return 0;
 }
 
-/* F2: what was found is the connection's object's of a sample. */
+/* F2: add `all->found` to the batch of the connection's object in a sample. */
 TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample)
 {
 	u32 at = ts_bound(sample, NET_SAMPLES - 1);
@@ -444,7 +445,7 @@ TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample
 	b->used.opened += found->used.opened;
 }
 
-/* F2: what was found is the flow's, in all samples. */
+/* F2: add `all->found` to the flow's objects, in all samples. */
 TS_INLINE void net_spend(struct net_batches *all, struct net_flow *f)
 {
 	u32 sample;
@@ -457,8 +458,8 @@ TS_INLINE void net_spend(struct net_batches *all, struct net_flow *f)
 }
 
 /*
- * What the connection has counted since it was looked at, in the cell in which it was last active: `all->found` has the
- * counters as they are.
+ * Push the growth of the connection's counters since the last look, in the cell in which the connection was last active.
+ * `all->found` has the current counters.
  */
 TS_INLINE void net_count(struct net_flow *f, struct net_batches *all)
 {
@@ -475,7 +476,7 @@ TS_INLINE void net_count(struct net_flow *f, struct net_batches *all)
 	net_spend(all, f);
 }
 
-/* The connection's user is another one than was known. */
+/* The socket's user has changed: the objects that depend on it are looked for again. */
 TS_INLINE void net_owned(struct net_flow *f)
 {
 	f->id[NET_PROCS] = 0;
@@ -484,7 +485,7 @@ TS_INLINE void net_owned(struct net_flow *f)
 }
 
 /*
- * The socket's storage is new, or a copy of its listener's: make it a connection of its own, which is its listener's owner's
+ * The socket's storage is new, or a copy of its listener's: initialise it for this connection. Its owner stays the listener's
  * until its user is known. Under the socket's lock, or before any hook is attached.
  */
 TS_INLINE void net_flow_init(struct net_flow *f)
@@ -499,7 +500,7 @@ TS_INLINE void net_flow_init(struct net_flow *f)
 	f->begun = 0;
 	f->over = 0;
 	ts_write(f->looked, (u32)host_jiffies());
-	ts_wmb(); /* whoever sees that it is its own sees all of it */
+	ts_wmb(); /* a CPU that sees `self` sees all of it */
 	ts_write(f->self, self);
 }
 

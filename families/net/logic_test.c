@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Connections of a few processes count, and are looked at now and then: by hooks, and by readers that are kept from running meanwhile. What
- * each process, group, host and port should have is kept beside. So do UDP sockets, on all CPUs at once: see test_step().
+ * Connections of a few processes count, and are looked at from time to time: by hooks, and by readers that are preempted in the
+ * midst of a look. A model keeps the expected amounts of each process, group, host and port. UDP sockets count on all CPUs at the
+ * same time: see test_step().
  */
 static void test_step(void);
 #define TS_STEP() test_step()
@@ -12,8 +13,8 @@ static void test_step(void);
 
 struct flow_model {
 	struct net_flow flow;
-	struct net_counters now; /* the kernel's */
-	struct net_counters looked; /* what they were when they were looked at last */
+	struct net_counters now; /* the kernel's counters */
+	struct net_counters looked; /* the counters at the last look */
 };
 
 static struct flow_model model[FLOWS] __attribute__((aligned(64)));
@@ -43,7 +44,7 @@ static void speak(struct flow_model *m)
 	m->now.resent += test_once_in(9);
 }
 
-/* What the last look has pushed. */
+/* Add the growth of the last look to the expected totals. */
 static void count(struct flow_model *m)
 {
 	totals[NET_PPS] += m->now.in - m->looked.in + m->now.out - m->looked.out;
@@ -65,7 +66,7 @@ static struct net_batches *begin_look(struct flow_model *m)
 	return all;
 }
 
-/* `disturbed`: another one is kept from running when it has read the counters, and goes on only then. */
+/* `disturbed`: another look reads the counters first, is preempted, and continues after this one. */
 static void look(struct flow_model *m, int disturbed)
 {
 	struct net_batches *late = disturbed ? begin_look(m) : NULL, *all;
@@ -85,7 +86,7 @@ static void look(struct flow_model *m, int disturbed)
 	count(m);
 }
 
-/* More peers than a socket has places for, at two ports each. */
+/* More peers than a socket has places, with two ports each. */
 #define SOCKETS 4
 #define PEERS (NET_PEERS + 3)
 #define PORTS 2
@@ -100,7 +101,7 @@ struct udp_model {
 };
 
 static struct udp_model udp_model[SOCKETS] __attribute__((aligned(64)));
-/* What was added and not refused, by socket, user, peer and port. */
+/* Bytes that were added and not refused, by socket, user, peer and port. */
 static u64 udp_bytes[EACH];
 
 static u32 udp_at(u32 socket, u32 user, u32 peer, u32 port)
@@ -118,11 +119,11 @@ static void udp_own(struct net_flow *f, u32 socket, u32 user)
 static void udp_peer(struct net_datagram *d, u32 peer, u32 port)
 {
 	d->host[0] = 0;
-	d->host[1] = (u64)peer << 56; /* the last byte, as of flows */
+	d->host[1] = (u64)peer << 56; /* the last byte, as for flows */
 	d->port = 80 + port;
 }
 
-/* One that has what udp_at() stands for. */
+/* A flow with the key fields of the index udp_at(). */
 static void udp_flow(struct net_flow *f, u32 at)
 {
 	u32 socket = at / (USERS * PEERS * PORTS), serves = net_udp_serves(&udp_model[socket].udp);
@@ -162,7 +163,7 @@ static u64 key_bytes(u32 sample, const struct net_flow *f)
 	return bytes;
 }
 
-/* What readers do. */
+/* Push all batches, as a reader does. */
 static void flush(void)
 {
 	u32 cpu;
@@ -172,7 +173,7 @@ static void flush(void)
 	TEST_WANT(cpu == HOST_USER_CPUS, "%u CPUs", cpu);
 }
 
-/* What the flow's objects have is what all have that have the same key. */
+/* The flow's objects have the sum of all flows with an equal key. */
 static void compare_objects(const struct net_flow *f)
 {
 	u32 sample, place;
@@ -261,7 +262,7 @@ static __attribute__((noinline)) void run(u32 steps)
 	goes_back();
 }
 
-/* UDP. What was counted, or refused. */
+/* Add a UDP datagram to the amounts counted, or to the amounts refused. */
 static void udp_counted(const struct net_datagram *d, u64 *of)
 {
 	of[NET_PPS] += d->packets;
@@ -269,13 +270,13 @@ static void udp_counted(const struct net_datagram *d, u64 *of)
 	of[NET_BYTES] += d->bytes;
 }
 
-/* A peer that a socket has a place for. */
+/* The number of the peer in a place. */
 static u32 udp_peer_of(const struct net_peer *p)
 {
 	return p->host[1] >> 56;
 }
 
-/* A datagram by itself. 0: there is no level for it. */
+/* Push a datagram by itself. 0: there is no level for it. */
 static int udp_alone(struct net_udp *u, const struct net_datagram *d)
 {
 	struct net_batches *all = net_claim(host_on(batches, host_user_cpu));
@@ -286,7 +287,7 @@ static int udp_alone(struct net_udp *u, const struct net_datagram *d)
 	return net_udp_alone(u, all);
 }
 
-/* What hooks do, as datagrams.bpf.h has it. */
+/* Count a datagram, as the hooks in datagrams.bpf.h do. */
 static void udp_datagram(u32 socket, struct net_datagram *d, u32 at)
 {
 	struct udp_model *m = &udp_model[socket];
@@ -323,7 +324,7 @@ static void udp_speak(u32 socket)
 	host_user_no_memory = 0;
 }
 
-/* Whether all was pushed. */
+/* Settle a socket. Whether everything was pushed. */
 static int udp_settle(u32 socket)
 {
 	struct udp_model *m = &udp_model[socket];
@@ -345,7 +346,7 @@ static void udp_end(u32 socket)
 	udp_model[socket].closed = 1;
 }
 
-/* Another one sends by the socket than did before. */
+/* The socket's user changes. */
 static void udp_pass_on(u32 socket)
 {
 	struct udp_model *m = &udp_model[socket];
@@ -358,7 +359,7 @@ static void udp_pass_on(u32 socket)
 	net_udp_let_go(&m->udp);
 }
 
-/* Another CPU, or an interrupt of this one, does something with the socket, so many steps from now. */
+/* The socket with which another CPU, or an interrupt of this one, does something after `meanwhile_in` steps; -1: none. */
 static int meanwhile = -1;
 static u32 meanwhile_in, meanwhile_cpu;
 
@@ -383,7 +384,7 @@ static void test_step(void)
 	host_user_cpu = cpu;
 }
 
-/* NET_LEVELS looks are under way on this CPU, none of which goes on. */
+/* NET_LEVELS looks are under way on this CPU, and all of them are stopped. */
 static void udp_crowd(u32 socket)
 {
 	struct udp_model *m = &udp_model[socket];
@@ -410,8 +411,10 @@ static void udp_crowd(u32 socket)
 		ts_release(&levels[i]->claim);
 }
 
-/* All objects are there, of either side: who interrupts one who makes one is refused, rightly, but by how much is nobody's to
- * tell. */
+/*
+ * Make all objects, for either side, before the run: a CPU that interrupts the making of an object is rightly refused, and the
+ * model could not predict the amount.
+ */
 static void udp_make_objects(u32 socket)
 {
 	struct net_udp *u = &udp_model[socket].udp;
@@ -432,7 +435,7 @@ static void udp_make_objects(u32 socket)
 	udp_own(&u->flow, socket, 0);
 }
 
-/* F4: what is of an earlier cell is pushed when there is something of a later one. */
+/* F4: a datagram in a later cell pushes the amounts of an earlier one. */
 static void cells_are_apart(void)
 {
 	struct net_datagram d = { .part = NET_TX, .packets = 1, .bytes = 100, .port = 4711, .host = { 0, 0x98ULL << 56 } };
@@ -469,7 +472,7 @@ static u64 *bucket_lock(const struct net_flow *f, u32 sample)
 	return &b->lock;
 }
 
-/* Somebody who makes objects was stopped amid that: what is found meanwhile of others, in turns, waits for a place. */
+/* The CPU that makes objects is stopped: amounts of two other objects, in turns, wait for their places. */
 static void wait_for_places(void)
 {
 	struct net_udp u[2];
@@ -562,7 +565,7 @@ static __attribute__((noinline)) void run_udp(u32 steps, u32 ms)
 		if (test_once_in(60))
 			udp_compare();
 	}
-	/* What is closed has pushed all, and nobody looks at it again. */
+	/* A closed socket has pushed everything, and no reader looks at it again. */
 	for (i = 0; i < SOCKETS; i++) {
 		if (!udp_model[i].closed)
 			udp_end(i);
@@ -586,7 +589,7 @@ TEST(net)
 	memset(buckets, 0, sizeof(buckets));
 	memset(batches, 0, sizeof(batches));
 	constants.jiffy_ns = HOST_USER_JIFFY_NS;
-	/* What a socket has for longer than the period is in no dynamic table. */
+	/* Amounts that a socket holds for longer than the period are in no dynamic table. */
 	configure(is_long ? 60000 : 1000);
 	run(50 + test_random(200));
 	wait_for_places();

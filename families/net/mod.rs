@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples `net_procs`, `net_cgroups`, `net_hosts` and `net_ports`: who uses the network. `README.md` says what is counted,
-//! and where.
+//! Samples `net_procs`, `net_cgroups`, `net_hosts` and `net_ports`: the use of the network by owner. `README.md` describes what
+//! is counted, and where.
 
 abi!("net");
 mod builds;
@@ -12,7 +12,7 @@ use topstat_model::{ColumnKind, Unit};
 use crate::family::{Constant, Constants, Family, FieldAt, FilterBy, Objects, OwnLost, Ranked, RowColumn, columns};
 use crate::{SampleInfo, TableInfo};
 
-/// The family of the samples of who uses the network.
+/// The family of the samples `net_*`.
 pub fn family() -> Family {
     let fields = [
         (offset_of!(abi::net_constants, jiffy_ns), Constant::JiffyNs),
@@ -35,7 +35,7 @@ pub fn family() -> Family {
     Family { ready: builds::ready, check: builds::check, ..family }
 }
 
-/// In the order of `enum net_sample`, with tables in that of `enum net_table`.
+/// In the order of `enum net_sample`; tables in the order of `enum net_table`.
 fn samples() -> [SampleInfo; 4] {
     const KEY: usize = offset_of!(abi::net_row, key);
     const OWNER: usize = offset_of!(abi::net_row, owner);

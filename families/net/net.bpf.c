@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The observer of who uses the network: samples net_procs, net_cgroups, net_hosts and net_ports.
+ * The observer of the samples net_procs, net_cgroups, net_hosts and net_ports.
  *
- * TCP counts segments and bytes itself. A connection is looked at once a slide, at the first segment that it receives in
- * it: the times of the connection's last segments tell without any storage being looked for. It is also looked at when
- * its state changes, when it sends something again, and when it ends; readers settle what is left (settle.bpf.c). UDP is
- * counted by its own hooks (datagrams.bpf.h).
+ * TCP counts segments and bytes itself. A connection is looked at once a slide, at the first segment that it receives in the
+ * slide: the times of its last segments show which segment is the first, without access to the storage. A connection is also
+ * looked at when its state changes, when it retransmits, and when it ends. Readers settle the rest (settle.bpf.c). UDP is counted
+ * by its own hooks (datagrams.bpf.h).
  */
 #include "flow.bpf.h"
 #include "observe/gate.bpf.h"
@@ -14,7 +14,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* It is none of those any more whose owner is not sure. */
+/* The owner of the connection is known, or the connection is over: `unsure` no longer counts it. */
 static __always_inline void net_leave_unsure(struct net_flow *f)
 {
 	if (!f->unsure)
@@ -23,7 +23,7 @@ static __always_inline void net_leave_unsure(struct net_flow *f)
 	ts_add(&unsure, -1ULL);
 }
 
-/* Whose the connection is. In the context of its user. */
+/* Set the owner of the connection. In the context of its user. */
 static __noinline int net_own(struct net_flow *f)
 {
 	net_owner(f, bpf_get_current_task_btf());
@@ -48,7 +48,7 @@ static __always_inline void net_end(struct sock *sk, struct tcp_sock *tp, struct
 	net_leave_unsure(f);
 }
 
-/* So much of a connection may be missing: there is no memory for its storage. */
+/* Count the connection as refused, up to its counters: there is no memory for its storage. */
 static __noinline int net_refuse(struct tcp_sock *tp)
 {
 	u32 sample;
@@ -70,15 +70,15 @@ static __noinline int net_refuse(struct tcp_sock *tp)
 	return 0;
 }
 
-/* What the connection has counted so far does not count. Nobody looks at it yet. */
+/* Exclude the counters so far. Before the first look at the connection. */
 static __always_inline void net_see(struct net_flow *f, struct sock *sk, struct tcp_sock *tp)
 {
 	net_find(&f->seen, sk, tp, f, NET_BY_EVENT);
 }
 
 /*
- * The connection, as its own; `begun`: it has counted nothing before. One that has been there before counts from when it is
- * seen first.
+ * The storage of the connection, initialised; `begun`: its counters were 0 before. An older connection counts from its first
+ * look.
  */
 static __noinline struct net_flow *net_flow_of(struct sock *sk, struct tcp_sock *tp, u32 begun, u32 side)
 {
@@ -106,14 +106,14 @@ static __noinline struct net_flow *net_flow_of(struct sock *sk, struct tcp_sock 
 	return f;
 }
 
-/* It counts from its beginning, and readers are to find it. Nobody has looked at it yet. */
+/* Count the connection from its beginning, and list it for readers. Before the first look at it. */
 static __always_inline void net_begin(struct net_flow *f, struct sock *sk)
 {
 	f->begun = 1;
 	net_list(f, sk);
 }
 
-/* The port that is served by a connection that nobody was told of: the smaller one, mostly. See net_adopt(). */
+/* The side of a connection whose opening no hook has seen: mostly the smaller port is the served one. See net_adopt(). */
 static __always_inline u32 net_likely_side(struct sock *sk)
 {
 	return sk->__sk_common.skc_num <= bpf_ntohs(sk->__sk_common.skc_dport) ? NET_SERVER : NET_CLIENT;
@@ -134,7 +134,7 @@ int BPF_PROG(net_segment, struct sock *sk)
 	if ((s32)(tp->rcv_tstamp - cell_start) >= 0 || (s32)(tcp_data_time(tp) - cell_start) >= 0)
 		return 0;
 	f = net_flow_of(sk, tp, 0, net_likely_side(sk));
-	/* Its user is about to read, most likely, and then it is known whose it is. */
+	/* If the owner is not known yet, its user reads soon, most likely, and the owner is known then. */
 	if (f && (f->sure || (s32)((u32)ts_read(f->looked) - cell_start) < 0))
 		net_look(sk, tp, f, NET_BY_SEGMENT);
 	return 0;
@@ -152,7 +152,7 @@ int BPF_PROG(net_state, struct sock *sk, int from, int to)
 	if (!tp || to == TCP_SYN_RECV)
 		return 0;
 	if (to == TCP_LISTEN || from == TCP_CLOSE) {
-		/* What the socket was before is over. Readers who look at that just now have the old storage. */
+		/* The socket's earlier use is over. Readers that look at it just now have the old storage. */
 		bpf_sk_storage_delete(&active, sk);
 		bpf_sk_storage_delete(&flows, sk);
 		f = host_make(flows, sk, sk);
@@ -179,7 +179,7 @@ int BPF_PROG(net_state, struct sock *sk, int from, int to)
 	return 0;
 }
 
-/* The socket goes, closed: for a close that net_state() was not run for. */
+/* The closed socket is destroyed: for a close that net_state() has missed. */
 TS_GATE("tp_btf/tcp_destroy_sock", net_destroy)
 
 SEC("tp_btf/tcp_destroy_sock")
@@ -207,7 +207,7 @@ int BPF_PROG(net_retransmit, struct sock *sk)
 	return 0;
 }
 
-/* Its user reads from a connection that was accepted: in the user's own context, with the lock. */
+/* The user of an accepted connection reads: in the user's own context, with the lock. */
 TS_GATE("tp_btf/tcp_rcv_space_adjust", net_user)
 
 SEC("tp_btf/tcp_rcv_space_adjust")
@@ -227,7 +227,7 @@ KEYED_OWNERS(net, net_close, NET_PROCS, NET_CGROUPS)
 
 #include "datagrams.bpf.h"
 
-/* Ports that somebody listened at before: what was accepted there is served. */
+/* Ports that had a listener before topstat: connections accepted there are served. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -240,7 +240,10 @@ static __always_inline u64 net_listened_key(struct sock *sk)
 	return (u64)BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) << 32 | sk->__sk_common.skc_num;
 }
 
-/* A socket of TCP that is there already, as a process's; NULL: it is known. */
+/*
+ * A new storage for a TCP socket that already exists, with the task's process as owner; NULL: the socket has a storage already,
+ * or there is no memory.
+ */
 static __always_inline struct net_flow *net_adopted(struct sock *sk, struct task_struct *task)
 {
 	struct net_flow *f = host_make(flows, sk, sk);
@@ -253,7 +256,10 @@ static __always_inline struct net_flow *net_adopted(struct sock *sk, struct task
 	return f;
 }
 
-/* Before hooks are attached, and before net_adopt(): sockets that listen. One of several processes is the first one's. */
+/*
+ * Sockets that listen. Before hooks are attached, and before net_adopt(). A socket of several processes belongs to the first of
+ * them.
+ */
 SEC("iter/task_file")
 int net_adopt_listeners(struct bpf_iter__task_file *ctx)
 {
@@ -270,7 +276,7 @@ int net_adopt_listeners(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-/* Connections, whose counters count from now on, and sockets of UDP. */
+/* Connections, whose counters count from now on, and UDP sockets. */
 SEC("iter/task_file")
 int net_adopt(struct bpf_iter__task_file *ctx)
 {

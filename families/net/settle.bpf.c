@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What is run before a snapshot is taken, so that rows are what TCP has counted at that moment. */
+/* Runs before each snapshot, so that rows are equal to TCP's counters at that moment. */
 #include "flow.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -7,13 +7,13 @@ char LICENSE[] SEC("license") = "GPL";
 /* The most CPUs that a kernel is built for (CONFIG_NR_CPUS of x86). */
 #define NET_CPUS 8192
 
-/* Not 0: there is no such CPU, and no further one. */
+/* Not 0: there is no such CPU, and the loop ends. */
 static int net_settle_batches(u32 cpu, void *context)
 {
 	return !net_flush_of(cpu);
 }
 
-/* A socket of UDP. Writes a byte where somebody has it who does not go on. */
+/* Settle a UDP socket. Writes a byte for the reader if some amounts could not be pushed. */
 static __always_inline void net_settle_datagrams(struct bpf_iter__bpf_sk_storage_map *ctx, struct sock *sk)
 {
 	struct net_udp *u = host_of(datagrams, sk, sk);
@@ -29,8 +29,8 @@ static __always_inline void net_settle_datagrams(struct bpf_iter__bpf_sk_storage
 }
 
 /*
- * Before a snapshot: what connections have counted, and what is added up of UDP's sockets, and was not pushed yet. Called once more at
- * the end, without any.
+ * Before a snapshot: push the growth of connections and the amounts of UDP sockets. Called once more at the end, without a
+ * socket, to flush the batches.
  */
 SEC("iter/bpf_sk_storage_map")
 int net_settle(struct bpf_iter__bpf_sk_storage_map *ctx)

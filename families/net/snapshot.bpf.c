@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What readers of the tables run: programs that are called, never attached, on the observer's state. */
+/* Programs of the readers of the tables. They are called, never attached, and work on the observer's state. */
 #include "logic.h"
 
 char LICENSE[] SEC("license") = "GPL";

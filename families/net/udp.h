@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What UDP sockets exchange, which nobody counts but this: see F4 … F9 of logic.h, whose second half this is. */
+/* The traffic of UDP sockets, which the kernel does not count: see F4 … F9 of logic.h. The second half of logic.h. */
 #ifndef TOPSTAT_NET_UDP_H
 #define TOPSTAT_NET_UDP_H
 
@@ -13,7 +13,10 @@ TS_INLINE int net_udp_serves(struct net_udp *u)
 	return ts_read(u->side) == NET_SERVER + 1;
 }
 
-/* F8. The socket has its first datagram, or several CPUs have. It can't be known of one of the kernel's own when it ends. */
+/*
+ * F8. The first datagram of the socket; several CPUs may call this at once. No hook sees the end of a socket of the kernel
+ * itself.
+ */
 TS_INLINE void net_udp_begin(struct net_udp *u, u32 side, u16 local, u32 netns, u32 is_kernels)
 {
 	ts_write(u->local, local);
@@ -35,7 +38,7 @@ TS_INLINE void net_add(struct net_counters *used, const struct net_datagram *d)
 	}
 }
 
-/* F9: to the totals alone; also what there is no memory for. */
+/* F9: add to the totals alone. Also used where there is no memory for an object. */
 TS_APART int net_refuse_used(struct net_counters *used)
 {
 	const u32 bytes = NET_BYTES % TS_BANK_TABLES;
@@ -71,8 +74,7 @@ TS_APART int net_refuse_datagram(struct net_datagram *d)
 	return net_refuse_used(&used);
 }
 
-/* IPsec has wrapped so many packets before anybody could look at them: how many of them, and of their bytes, are the socket's is
- * not known, but no more than that. */
+/* IPsec has wrapped these packets before a hook saw them. The amount that belongs to the socket is unknown, but at most this. */
 TS_APART int net_opaque(u32 packets, u32 bytes)
 {
 	struct obs x;
@@ -92,7 +94,7 @@ TS_APART int net_opaque(u32 packets, u32 bytes)
 	return 0;
 }
 
-/* The flow leads to this host and port, from a socket whose side is known. */
+/* Set the flow's remote host and port, for a socket whose side is known. */
 TS_INLINE void net_flow_to(struct net_flow *f, struct net_udp *u, const u64 *host, u16 port)
 {
 	u32 serves = net_udp_serves(u);
@@ -104,7 +106,10 @@ TS_INLINE void net_flow_to(struct net_flow *f, struct net_udp *u, const u64 *hos
 	f->to.proto = NET_UDP;
 }
 
-/* What a peer has is found, and the socket's flow leads to it. 0: it has nothing. Apart, for the sake of the stack. */
+/*
+ * Take a peer's amounts into `found`, and set the socket's flow to the peer. 0: the peer has no amounts. Out of line, to save
+ * stack.
+ */
 TS_APART int net_peer_find(struct net_batches *all, struct net_udp *u, u32 i)
 {
 	struct net_flow *f;
@@ -129,7 +134,7 @@ TS_APART int net_peer_find(struct net_batches *all, struct net_udp *u, u32 i)
 	return 1;
 }
 
-/* Where that was pushed to. */
+/* Keep the objects of the push in the peer. */
 TS_APART int net_peer_keep(struct net_udp *u, u32 i)
 {
 	struct net_peer *p;
@@ -144,7 +149,7 @@ TS_APART int net_peer_keep(struct net_udp *u, u32 i)
 	return 1;
 }
 
-/* F4. What a peer has, or (NET_PEERS) what all have. Under the claim. 0: it can't be pushed just now (F9). */
+/* F4. Push the amounts of a peer, or (NET_PEERS) of all peers. Under the claim. 0: all levels of this CPU are taken (F9). */
 TS_APART int net_udp_push(struct net_udp *u, u32 which)
 {
 	struct net_cpu *cpu = host_on(batches, host_cpu());
@@ -168,13 +173,13 @@ TS_APART int net_udp_push(struct net_udp *u, u32 which)
 	return 1;
 }
 
-/* F5. 0: the datagram at hand is to be pushed by itself: net_udp_alone(). */
+/* F5. 0: the claim is taken, and the caller must push its datagram by itself: net_udp_alone(). */
 TS_INLINE int net_udp_hold(struct net_udp *u)
 {
 	return ts_cas(&u->claim, 0, NET_HELD);
 }
 
-/* All that there is. Under the claim. 0: it was refused. */
+/* Push all peers. Under the claim. 0: they were refused. */
 TS_INLINE int net_udp_push_all(struct net_udp *u)
 {
 	u32 i;
@@ -188,7 +193,7 @@ TS_INLINE int net_udp_push_all(struct net_udp *u)
 	return 0;
 }
 
-/* F6. Who has the claim has found the end. */
+/* F6. The holder of the claim has found the end. */
 TS_INLINE void net_udp_over(struct net_udp *u)
 {
 	net_udp_push_all(u);
@@ -202,19 +207,19 @@ TS_INLINE void net_udp_let_go(struct net_udp *u)
 		net_udp_over(u);
 }
 
-/* F6. The socket is closed. Told twice it does nothing the second time. */
+/* F6. The socket is closed. A second call does nothing. */
 TS_INLINE void net_udp_end(struct net_udp *u)
 {
 	if (!(host_swap(&u->claim, NET_HELD | NET_OVER) & NET_HELD))
 		net_udp_over(u);
 }
 
-/* Instead of what net_udp_push() is to push. */
+/* Instead of an argument of net_udp_push(): there is nothing to push. */
 #define NET_NOTHING (NET_PEERS + 1)
 
 /*
- * F4. What is to be pushed before `now` can be added, as for net_udp_push(), or NET_NOTHING. Finds the place of its peer, which is
- * the one that was used longest ago where it has none. Under the claim, of a socket that has a side.
+ * F4. The peers to push before `now` can be added, as an argument of net_udp_push(), or NET_NOTHING. Sets the place of the peer
+ * of `now`: a new peer gets the least recently used place. Under the claim, for a socket that has a side.
  */
 TS_APART int net_udp_due(struct net_udp *u)
 {
@@ -242,7 +247,7 @@ TS_APART int net_udp_due(struct net_udp *u)
 	return known ? NET_NOTHING : u->at;
 }
 
-/* Add `now` to its peer's, when what was due is pushed. */
+/* Add `now` to its peer, after the due push. */
 TS_APART int net_udp_put(struct net_udp *u)
 {
 	struct net_datagram *d;
@@ -266,9 +271,9 @@ TS_APART int net_udp_put(struct net_udp *u)
 }
 
 /*
- * F5. The datagram that is in `now` of a level, by itself. Under the level's claim, which is given back. (Who changes the socket's
- * user just now has told part of it, perhaps: then the row of a port has the name of one and the number of another until it is
- * pushed again. Keys are of one word each.)
+ * F5. Push the datagram in `now` of a level by itself. Under the level's claim, which is released. (A CPU that changes the
+ * socket's user at the same time may have written part of it: then the row of a port shows the name of one process and the pid of
+ * another until its next push. Keys are not torn, for each field is one word.)
  */
 TS_APART int net_udp_alone(struct net_udp *u, struct net_batches *all)
 {
@@ -291,8 +296,8 @@ TS_APART int net_udp_alone(struct net_udp *u, struct net_batches *all)
 }
 
 /*
- * F4, F5, F7. The datagram that is in `now` of a socket. Under the claim, which is given back. 0: it was refused. (What calls others
- * is inlined, and has nothing on the stack: they need much of it.)
+ * F4, F5, F7. Count the datagram in `now` of a socket. Under the claim, which is released. 0: the datagram was refused. (Inlined,
+ * and without variables on the stack: the functions that it calls need most of the stack.)
  */
 TS_INLINE int net_udp_count(struct net_udp *u)
 {
@@ -303,14 +308,14 @@ TS_INLINE int net_udp_count(struct net_udp *u)
 		added = 0;
 	} else {
 		net_udp_put(u);
-		if (ts_unlikely(!u->listed)) /* no reader would find it */
+		if (ts_unlikely(!u->listed)) /* not in `active`: no reader would find it */
 			added = net_udp_push_all(u);
 	}
 	net_udp_let_go(u);
 	return added;
 }
 
-/* F4. Under the claim: the socket's user is about to be another one than was known. 0: not just now. */
+/* F4. Under the claim, before the socket's user changes: push all peers. 0: all levels are taken. */
 TS_INLINE int net_udp_leave_user(struct net_udp *u)
 {
 	u32 i;
@@ -323,17 +328,17 @@ TS_INLINE int net_udp_leave_user(struct net_udp *u)
 	return 1;
 }
 
-/* How a reader leaves a socket. */
+/* The state of a socket after a reader. */
 enum net_left {
-	NET_LEFT, /* somebody has it who does not go on, or there is no level: not all is pushed */
+	NET_LEFT, /* a preempted CPU holds the claim, or there is no level: some amounts are not pushed */
 	NET_PUSHED,
-	NET_SILENT_NOW, /* and it has been silent for a while. The reader has the claim */
+	NET_SILENT_NOW, /* pushed, and silent for a while; the reader holds the claim */
 };
 
-/* A socket that was silent for so many times NET_LOOK_MS is taken off the list of active ones. */
+/* A socket is taken off `active` after a silence of this many times NET_LOOK_MS. */
 #define NET_SILENT 10
 
-/* F4, F6, F7. What a reader does. */
+/* F4, F6, F7. Settle a socket, for a reader. */
 TS_INLINE u32 net_udp_settle(struct net_udp *u)
 {
 	u32 i, pushed;

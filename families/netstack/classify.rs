@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which category a function is of, and a sample: by rules of names; else by the functions around it, for those of a file
-//! stand together in the kernel; else by the nearest caller whose category is known.
+//! Decides the category of a function, and of a sample: by rules on names; else by the functions around it, because functions of
+//! one file are close together in the kernel; else by the nearest caller with a known category.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,22 +12,22 @@ use super::rules::{Rules, Verdict};
 use super::symbols::Symbols;
 use crate::Error;
 
-/// Functions around one that are asked, on each side: those of a file mostly agree, and those of the next file are outvoted.
+/// Functions with a rule that vote on each side: most of them are in the same file, and outvote functions of the next file.
 const ASKED: usize = 8;
-/// How far they may be: a file of the kernel has some tens of functions.
+/// The distance of these functions, at most: a file of the kernel has some tens of functions.
 const REACH: usize = 60;
 
-/// Why a function is of its category.
+/// The reason for a function's category.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// By this pattern.
+    /// This pattern.
     Rule(String),
-    /// By the functions around it; the nearest of that category.
+    /// The functions around it; this is the nearest of the category.
     Near(String),
 }
 
 impl Why {
-    /// As `topstat netstack classify` prints it.
+    /// The text that `topstat netstack classify` prints.
     pub fn text(&self) -> String {
         match self {
             Self::Rule(pattern) => pattern.clone(),
@@ -36,7 +36,7 @@ impl Why {
     }
 }
 
-/// What is known of the function in which an address is.
+/// The function that contains an address, and the rules' results for it.
 #[derive(Clone, Debug)]
 struct Known {
     frame: Arc<Frame>,
@@ -45,33 +45,33 @@ struct Known {
     unmasks: bool,
 }
 
-/// What a sample comes to.
+/// The result for a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sampled {
     /// The CPU waited for work.
     Idle,
-    /// It ran.
+    /// The CPU ran.
     Ran {
-        /// Its category in both views, and how it was found.
+        /// The category in both views, and how it was found.
         found: [Found; 2],
-        /// Which of the stack's functions it is given to, in both views.
+        /// The index in the stack of the function that the sample counts to, in both views.
         leaf: [usize; 2],
-        /// For whom.
+        /// The side that the CPU worked for.
         side: Side,
     },
 }
 
-/// Tells categories on the running kernel.
+/// Classifies functions and samples of the running kernel.
 pub struct Classifier {
     rules: Rules,
     symbols: Symbols,
     known: HashMap<u64, Known>,
-    /// Functions by the address that they begin at, so that one stands for all addresses within.
+    /// Functions by their first address. All addresses within a function share one entry.
     frames: HashMap<u64, Known>,
 }
 
 impl Classifier {
-    /// By topstat's own rules, behind those of a file.
+    /// Opens a classifier with topstat's own rules, behind the rules of a file.
     ///
     /// # Errors
     /// When a rule is wrong, or the kernel's symbols can't be read.
@@ -102,14 +102,14 @@ impl Classifier {
         self.symbols.named(name).is_some()
     }
 
-    /// What a function is, by its name, and why. `module` is that of a function which this kernel need not have.
+    /// The verdict on a function, and the reason. `module`: the module of a function that this kernel may lack.
     pub fn symbol(&self, name: &str, module: Option<&str>) -> Option<(Verdict, Why)> {
         let own = self.symbols.named(name).and_then(|symbol| symbol.module.as_deref());
         let ruled = self.rules.verdict(name, module.or(own));
         ruled.map(|(verdict, pattern)| (verdict, Why::Rule(pattern))).or_else(|| self.near(name))
     }
 
-    /// What most of the functions around one are.
+    /// The category of most of the functions around this one.
     fn near(&self, name: &str) -> Option<(Verdict, Why)> {
         let mut votes: Vec<(Category, usize, &str)> = Vec::new();
         for behind in [true, false] {
@@ -125,15 +125,15 @@ impl Classifier {
                 }
             }
         }
-        // Of as many, the one that was met first.
+        // Among equal counts, the category that was met first.
         let most = votes.iter().rev().max_by_key(|(_, count, _)| *count)?;
         Some((Verdict::Category(most.0), Why::Near(most.2.to_owned())))
     }
 
-    /// Reads the kernel's symbols again: modules and programs of eBPF may have come.
+    /// Reads the kernel's symbols again: modules and eBPF programs may have been loaded.
     ///
     /// # Errors
-    /// When they can't be read.
+    /// When the symbols can't be read.
     pub fn refresh(&mut self) -> Result<(), Error> {
         self.symbols = Symbols::read()?;
         self.known.clear();
@@ -141,7 +141,7 @@ impl Classifier {
         Ok(())
     }
 
-    /// Whether the function in which an address is can be told.
+    /// Whether the address is in a known function.
     pub fn knows(&self, address: u64) -> bool {
         self.symbols.at(address).is_some()
     }
@@ -151,7 +151,7 @@ impl Classifier {
         addresses.iter().map(|address| Arc::clone(&self.at(*address).frame)).collect()
     }
 
-    /// What a sample with this stack is, the innermost address first. `idle_task`: the CPU's idle task was on it.
+    /// Classifies a sample with this stack, the innermost address first. `idle_task`: the CPU's idle task was running.
     pub fn stack(&mut self, addresses: &[u64], idle_task: bool) -> Sampled {
         let stack: Vec<Known> = addresses.iter().map(|address| self.at(*address).clone()).collect();
         if idle_task && matches!(decide(&stack), (Some(Verdict::Idle), _)) {
@@ -159,12 +159,12 @@ impl Classifier {
         }
         let side = stack.iter().find_map(|known| known.side).unwrap_or(Side::Other);
         let unmasking = stack.iter().take_while(|known| known.unmasks).count();
-        // A stack of nothing else has nobody to give it to.
+        // A stack with only such functions has no caller to give the sample to.
         let leaf = [0, if unmasking < stack.len() { unmasking } else { 0 }];
         let found = leaf.map(|leaf| match decide(&stack[leaf.min(stack.len())..]) {
             (Some(Verdict::Category(category)), 0) => Found::ByName(category),
             (Some(Verdict::Category(category)), _) => Found::ByCaller(category),
-            // What waits is no category of work: on another task it is the scheduler's.
+            // Waiting for work is no category of work: on another task it counts to the scheduler.
             (Some(Verdict::Idle), _) => Found::ByCaller(Category::Sched),
             _ => Found::Unknown,
         });
@@ -199,7 +199,7 @@ impl Classifier {
     }
 }
 
-/// The first of a stack that is decided, and how many calls lie between.
+/// The verdict of the first function of a stack that has one, and the number of calls before it.
 fn decide(stack: &[Known]) -> (Option<Verdict>, usize) {
     let decided = stack.iter().enumerate().find_map(|(depth, known)| match known.verdict {
         None | Some(Verdict::Caller) => None,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples: their categories in both views, and for whom they ran.
+//! Tests of samples: their categories in both views, and their sides.
 
 use topstat_model::stacks::{Category, Found, Side};
 
@@ -7,7 +7,7 @@ use super::{Classifier, Sampled, Verdict, Why};
 use crate::families::netstack::rules::Rules;
 use crate::families::netstack::symbols::Symbols;
 
-/// A kernel of these functions: the first at 0x1000, each 0x10 long.
+/// A kernel with these functions: the first is at 0x1000, and each is 0x10 long.
 const FUNCTIONS: [&str; 22] = [
     "tcp_ack",
     "tcp_sendmsg_locked",
@@ -38,7 +38,7 @@ fn classifier() -> Classifier {
     Classifier::new(Rules::own(), Symbols::parse(&lines.collect::<String>()))
 }
 
-/// Within the function.
+/// An address within the function.
 fn address(name: &str) -> u64 {
     let at = FUNCTIONS.iter().position(|function| *function == name);
     at.map_or(0xffff, |at| 0x1004 + 0x10 * at as u64)

@@ -11,30 +11,30 @@ use topstat_model::stacks::Event;
 
 use crate::Error;
 
-/// Of `linux/perf_event.h`.
+/// From `linux/perf_event.h`.
 const PERF_TYPE_HARDWARE: u32 = 0;
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
 const PERF_COUNT_HW_CACHE_MISSES: u64 = 3;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-/// The bit `freq` of its flags: `sample_freq` is given, and not `sample_period`.
+/// The bit `freq` of the event's flags: `sample_freq` is given, not `sample_period`.
 const FREQ: usize = 10;
-/// The bit `disabled`: it counts nothing until it is attached to.
+/// The bit `disabled`: the event counts nothing until a program is attached.
 const DISABLED: usize = 0;
-/// A read also tells for how long the event was on.
+/// A read also returns the time for which the event was on.
 const PERF_FORMAT_TOTAL_TIME_ENABLED: u64 = 1;
 
-/// An event of a CPU.
+/// A perf event on a CPU.
 pub struct CpuEvent {
     pub cpu: u32,
     file: File,
 }
 
 impl CpuEvent {
-    /// Opens one that samples so many times a second.
+    /// Opens an event that samples `hz` times a second.
     ///
     /// # Errors
-    /// What the kernel says; of cycles, that it can't count them.
+    /// The kernel's error; for cycles, that the CPU can't count them.
     pub fn open(event: Event, cpu: u32, hz: u32) -> io::Result<Self> {
         let (kind, config) = match event {
             Event::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
@@ -48,19 +48,19 @@ impl CpuEvent {
         attr._bitfield_1.set_bit(FREQ, true);
         attr._bitfield_1.set_bit(DISABLED, true);
         let cpu_number = libc::c_int::try_from(cpu).map_err(io::Error::other)?;
-        // SAFETY: the structure lives through the call, and says how long it is. All tasks (-1), no group (-1).
+        // SAFETY: the structure lives through the call, and contains its own length. All tasks (-1), no group (-1).
         let fd = unsafe {
             libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu_number, -1, PERF_FLAG_FD_CLOEXEC)
         };
         let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: opened here, and owned by no other object.
         Ok(Self { cpu, file: unsafe { File::from_raw_fd(fd) } })
     }
 
-    /// Has a program run with each sample. libbpf closes the descriptor that it is given, when the link goes.
+    /// Makes each sample run a program. libbpf closes the given descriptor when the link is dropped.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn attach(&self, program: &ProgramMut) -> io::Result<Link> {
         let given = self.file.try_clone()?;
         let link = program.attach_perf_event(given.as_raw_fd()).map_err(|e| io::Error::other(format!("{e:#}")))?;
@@ -68,8 +68,8 @@ impl CpuEvent {
         Ok(link)
     }
 
-    /// For how many nanoseconds it was on. What the clock itself counts is less: an idle CPU that stops its tick has the kernel
-    /// throttle the event, after as many samples as are allowed in one tick, and until the next one nothing is counted or sampled.
+    /// The time in ns for which the event was on. The clock event's own count is smaller: when an idle CPU stops its tick, the
+    /// kernel throttles the event after the samples that one tick allows, and nothing is counted or sampled until the next tick.
     pub fn on_ns(&self) -> io::Result<u64> {
         let mut read = [[0; 8]; 2];
         (&self.file).read_exact(read.as_flattened_mut())?;
@@ -77,10 +77,10 @@ impl CpuEvent {
     }
 }
 
-/// What samples can be taken by here: cycles where they are counted, else the clock.
+/// The event to sample by on this host: cycles where they are counted, else the clock.
 ///
 /// # Errors
-/// When neither is allowed.
+/// When neither event is allowed.
 pub fn chosen() -> Result<Event, Error> {
     let cpu = online()?.first().copied().unwrap_or(0);
     if CpuEvent::open(Event::Cycles, cpu, 1).is_ok() {
@@ -92,10 +92,10 @@ pub fn chosen() -> Result<Event, Error> {
     }
 }
 
-/// Whether samples can be taken by this here.
+/// Whether this host can take samples by this event.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why it can't.
 pub fn available(event: Event) -> Result<(), Error> {
     let cpu = online()?.first().copied().unwrap_or(0);
     let why = |e: io::Error| {
@@ -114,7 +114,7 @@ pub fn available(event: Event) -> Result<(), Error> {
 /// The CPUs that are online.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel does not list them.
 pub fn online() -> Result<Vec<u32>, Error> {
     let path = "/sys/devices/system/cpu/online";
     let failed = |why: String| Error::Kernel { what: format!("read {path}"), why };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the programs of both histograms have in common. */
+/* Shared by the programs of both histograms. */
 #ifndef TOPSTAT_NETSTACK_HISTOGRAM_H
 #define TOPSTAT_NETSTACK_HISTOGRAM_H
 
@@ -8,7 +8,7 @@
 
 const volatile struct netstack_filter filter SEC(".rodata.filter");
 
-/* In the order of the network: of linux/if_ether.h. */
+/* From linux/if_ether.h, in network byte order. */
 #define PROTOCOL_IP bpf_htons(0x0800)
 #define PROTOCOL_IPV6 bpf_htons(0x86dd)
 
@@ -27,7 +27,7 @@ static __always_inline u32 bucket_of(u64 value)
 	return bits < NETSTACK_BUCKETS ? bits : NETSTACK_BUCKETS - 1;
 }
 
-/* Another program on the same CPU may interrupt this one. */
+/* Adds atomically: another program on the same CPU may interrupt this one. */
 static __always_inline void add(struct netstack_histogram *histogram, u64 value)
 {
 	u32 bucket = bucket_of(value);
@@ -46,7 +46,7 @@ static __always_inline int is_ip(struct sk_buff *skb)
 	return protocol == PROTOCOL_IP || protocol == PROTOCOL_IPV6;
 }
 
-/* Whether one of these ports, in the order of the network, is chosen. */
+/* Whether one of these ports, in network byte order, is chosen. */
 static __always_inline int port_is_chosen(const u16 *ports)
 {
 	u32 i, one = bpf_ntohs(ports[0]), other = bpf_ntohs(ports[1]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Histograms of packets: attached for as long as somebody reads.
+//! Histograms of packets: the programs are attached as long as a reader exists.
 
 use std::io;
 use std::net::UdpSocket;
@@ -18,24 +18,24 @@ use crate::{Error, cost};
 const SIZES: &[u8] = object!("netstack/sizes.bpf.o");
 const LATENCY: &[u8] = object!("netstack/latency.bpf.o");
 const NS_PER_SECOND: i64 = 1_000_000_000;
-/// What the clock of arrivals may go ahead of or behind the monotonic one between two readings, and be taken as read at
-/// once: between two system calls a thread may have to wait.
+/// The tolerance for the difference between the clock of arrivals and the monotonic clock, from one comparison to the next: a
+/// thread may have to wait between two system calls. A larger change means that the clock was set.
 const STEP_NS: u64 = 1_000_000;
 
-/// Of which packets.
+/// A selection of packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// Only what a device of the calling thread's network namespace receives.
+    /// Only packets that this device of the calling thread's network namespace receives.
     pub device: Option<String>,
-    /// Only from or to one of these ports of TCP and UDP.
+    /// Only packets from or to one of these ports of TCP and UDP.
     pub ports: Vec<u16>,
-    /// Only what these processes copy.
+    /// Only packets that these processes copy.
     pub pids: Vec<u32>,
 }
 
-/// Counts, as long as it lives.
+/// Counts packets, as long as it lives.
 pub struct Counter {
-    // Links first: they are dropped before what they refer to.
+    // Links first: they are dropped before the programs that they refer to.
     _links: Vec<Link>,
     programs: Vec<OwnedFd>,
     object: Object,
@@ -45,14 +45,14 @@ pub struct Counter {
     begun: Instant,
 }
 
-/// What was counted up to some moment.
+/// The counts up to a moment.
 #[derive(Clone, Debug, Default)]
 struct Counted {
     series: Vec<(&'static str, Histogram)>,
     besides: Vec<(&'static str, u64)>,
 }
 
-/// Has the stack note when packets arrive, and knows by which clock.
+/// Makes the stack record when packets arrive, and knows the clock of these times.
 struct Arrivals {
     _socket: UdpSocket,
     ahead: Shared,
@@ -67,7 +67,7 @@ impl Counter {
     /// Loads the programs of a histogram, and attaches them.
     ///
     /// # Errors
-    /// When there is no such device, too much is chosen, or the kernel does not allow it.
+    /// When there is no such device, too many ports or processes are chosen, or the kernel does not allow it.
     pub fn open(subject: Subject, chosen: &Chosen) -> Result<Self, Error> {
         let object = load(subject, &filter(subject, chosen)?)?;
         let arrivals = (subject == Subject::Latency).then(|| Arrivals::begin(&object)).transpose()?;
@@ -84,10 +84,10 @@ impl Counter {
         Ok(counter)
     }
 
-    /// What was counted since the last call, or since it was opened.
+    /// The counts since the last call, or since the counter was opened.
     ///
     /// # Errors
-    /// When the kernel does not give it.
+    /// When the kernel does not give them.
     pub fn read(&mut self) -> Result<Histograms, Error> {
         let counted = self.count()?;
         let now = Instant::now();
@@ -97,7 +97,7 @@ impl Counter {
         let mut series: Vec<_> = counted.series.iter().zip(&last.series).map(|(now, then)| since(now, then)).collect();
         let mut besides: Vec<(&'static str, u64)> =
             counted.besides.iter().zip(&last.besides).map(|((name, now), (_, then))| (*name, now - then)).collect();
-        // By a clock that was set meanwhile no time can be told.
+        // If the clock was set in the interval, its times are worthless.
         if self.arrivals.as_mut().is_some_and(Arrivals::was_set) {
             let copies = besides.iter().find(|(name, _)| *name == "copies").map_or(0, |(_, count)| *count);
             series.iter_mut().for_each(|(_, histogram)| *histogram = Histogram::default());
@@ -112,7 +112,7 @@ impl Counter {
         Ok(Histograms { time: SystemTime::now(), elapsed, subject: self.subject, series, besides })
     }
 
-    /// What was counted so far, on all CPUs.
+    /// The counts so far, on all CPUs.
     fn count(&self) -> Result<Counted, Error> {
         let lost = self.programs.iter().map(|fd| cost::program_info(fd, None).map(|info| info.recursion_misses));
         let lost = lost.sum::<io::Result<u64>>().map_err(|e| failed("read", e))?;
@@ -154,7 +154,7 @@ impl Counter {
     }
 }
 
-/// The sum over all CPUs.
+/// The sum of a histogram over all CPUs.
 fn folded<'a>(cpus: impl Iterator<Item = &'a abi::netstack_histogram>) -> Histogram {
     let mut sum = Histogram::default();
     for cpu in cpus {
@@ -164,14 +164,14 @@ fn folded<'a>(cpus: impl Iterator<Item = &'a abi::netstack_histogram>) -> Histog
 }
 
 impl Arrivals {
-    /// As long as a socket asks when packets arrive, the stack notes it of all of them.
+    /// Opens a socket that requests times of arrival. While the socket exists, the stack records the times of all packets.
     fn begin(object: &Object) -> Result<Self, Error> {
-        /// Of linux/net_tstamp.h.
+        /// From linux/net_tstamp.h.
         const SOF_TIMESTAMPING_RX_SOFTWARE: libc::c_int = 1 << 3;
         let failed = |e: io::Error| failed("learn when packets arrive, for", e);
         let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("0.0.0.0", 0))).map_err(failed)?;
         let flags = SOF_TIMESTAMPING_RX_SOFTWARE;
-        // SAFETY: the value lives through the call, and is as long as is said.
+        // SAFETY: the value lives through the call, and has the given length.
         let set = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -189,7 +189,7 @@ impl Arrivals {
         Ok(begun)
     }
 
-    /// Whether the clock was set since it was last asked for. From now on it is what it is set to.
+    /// Whether the clock was set since the last call. The program uses the new difference from now on.
     fn was_set(&mut self) -> bool {
         let now_ns = ahead_ns();
         let set = now_ns.abs_diff(self.ahead_ns) > STEP_NS;
@@ -201,13 +201,14 @@ impl Arrivals {
     }
 }
 
-/// What the real-time clock is ahead of the monotonic one. Both go at the same rate, so it changes only when one is set.
+/// Time of the real-time clock less time of the monotonic clock. Both run at the same rate, so the difference changes only when
+/// one is set.
 fn ahead_ns() -> u64 {
     let read = |clock| {
         let time = clock_gettime(clock);
         time.tv_sec * NS_PER_SECOND + time.tv_nsec
     };
-    // Between two readings of one clock that are near each other the other one was read at nearly the same time.
+    // The monotonic clock is read before and after the other one. The closest two readings give the best estimate.
     let tries = (0..8).map(|_| {
         let (before, real, after) = (read(ClockId::Monotonic), read(ClockId::Realtime), read(ClockId::Monotonic));
         (after - before, real - (before + (after - before) / 2))
@@ -215,7 +216,7 @@ fn ahead_ns() -> u64 {
     tries.min().map_or(0, |(_, ahead)| u64::try_from(ahead).unwrap_or(0))
 }
 
-/// What is chosen, as the programs want it.
+/// The selection in the form of the programs.
 fn filter(subject: Subject, chosen: &Chosen) -> Result<abi::netstack_filter, Error> {
     let mut filter = abi::netstack_filter::default();
     let only = |what: &str, which: Subject| {
@@ -248,7 +249,7 @@ fn filter(subject: Subject, chosen: &Chosen) -> Result<abi::netstack_filter, Err
     Ok(filter)
 }
 
-/// Loads the programs of a histogram, but those of tracepoints that this kernel has not.
+/// Loads the programs of a histogram, except programs whose tracepoint this kernel lacks.
 fn load(subject: Subject, filter: &abi::netstack_filter) -> Result<Object, Error> {
     let (name, bytes) = match subject {
         Subject::Skb => ("sizes", SIZES),
@@ -265,12 +266,12 @@ fn load(subject: Subject, filter: &abi::netstack_filter) -> Result<Object, Error
     bpf::load(name, object)
 }
 
-/// Loads the programs of both histograms. A kernel before 5.11 has no memory of tasks' own, and no histogram of latencies.
+/// Loads the programs of both histograms. A kernel before 5.11 has no task storage, and so no histogram of latencies.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn try_load() -> Result<(), Error> {
-    // With everything to choose by: the verifier looks at no code that a constant leaves out.
+    // With every kind of selection: the verifier does not check code that a constant leaves out.
     let all = abi::NETSTACK_CHOSEN;
     let filter = abi::netstack_filter { netns: 1, device: 1, ports: all, pids: all, ..Default::default() };
     load(Subject::Skb, &filter)?;

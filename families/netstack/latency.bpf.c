@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How long data is in the kernel: from the arrival of a packet until its data is copied to a process. Of that time, how long
- * the thread that copies was ready and waited for a CPU (scheduling); the rest is queueing.
+ * How long data is in the kernel: the time from the arrival of a packet until its data is copied to a process. The part of this
+ * time in which the copying thread was ready and waited for a CPU is scheduling; the rest is queueing.
  *
- * The stack notes when a packet arrives if somebody wants to know: the reader has a socket that asks for it.
+ * The stack records when a packet arrives only on request: the reader has a socket that requests it.
  */
 #include "histogram.bpf.h"
 
@@ -16,7 +16,7 @@ struct {
 	__type(value, struct netstack_latencies);
 } latencies SEC(".maps");
 
-/* What the clock of the packets' arrival is ahead of the monotonic one, in ns. */
+/* Time of the clock of arrivals less time of the monotonic clock, in ns. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -25,13 +25,13 @@ struct {
 	__type(value, u64);
 } ahead SEC(".maps");
 
-/* When a thread was given a CPU, and how long it had waited for CPUs in all before it began to wait for that one. */
+/* A switch of a thread onto a CPU: its time, and the sum of the thread's waits for CPUs before the wait that it ended. */
 struct wait {
 	u64 ended_ns;
 	u64 before_ns;
 };
 
-/* Of a thread that copies: its last waits, in a ring. All since `since_ns` are among those that were counted. */
+/* The last waits of a thread that copies, in a ring. Waits are recorded since `since_ns`. */
 struct waits {
 	u64 since_ns;
 	u64 count;
@@ -50,13 +50,13 @@ int BPF_PROG(netstack_switch, bool preempt, struct task_struct *prev, struct tas
 		return 0;
 	last = &w->last[w->count & (NETSTACK_WAITS - 1)];
 	last->ended_ns = host_clock();
-	/* The kernel adds the wait that ends here after this. */
+	/* The kernel adds the wait that ends here after this program. */
 	last->before_ns = next->sched_info.run_delay;
 	w->count++;
 	return 0;
 }
 
-/* How long this thread has waited for CPUs since; false: that is not known. */
+/* How long this thread has waited for CPUs since a time. False: unknown. */
 static __always_inline int waited_since(struct task_struct *task, u64 since_ns, u64 *waited_ns)
 {
 	struct waits *w = host_of(waits, task, task);
@@ -84,7 +84,7 @@ static __always_inline int waited_since(struct task_struct *task, u64 since_ns, 
 		sum += after_ns - wait->before_ns < in_time ? after_ns - wait->before_ns : in_time;
 		after_ns = wait->before_ns;
 	}
-	/* There may have been others before. */
+	/* There may have been other waits before. */
 	if (w->count > NETSTACK_WAITS || w->since_ns > since_ns)
 		return 0;
 known:
@@ -109,7 +109,7 @@ static __always_inline int is_chosen(struct sk_buff *skb)
 	return !filter.pids;
 }
 
-/* Whether this is behind the header of a protocol above IP: what packet sockets get is not. */
+/* Whether the data is behind the header of a protocol above IP. The data of packet sockets is not. */
 static __always_inline int is_carried(struct sk_buff *skb)
 {
 	u32 network = skb->network_header, transport = skb->transport_header;

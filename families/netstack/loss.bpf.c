@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Drops packets that arrive at a device, by chance: the loss of `topstat lab`.
- */
+/* Drops packets that arrive at a device, at random: the loss of `topstat lab`. */
 #include "observe/host.h"
 #include "netstack.h"
 

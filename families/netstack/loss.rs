@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loses packets that arrive at a device, by chance, for as long as it lives: for experiments.
+//! Drops packets that arrive at a device, at random, for as long as the object lives: for experiments.
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
 
@@ -8,26 +8,26 @@ use crate::{Error, bpf};
 
 const OBJECT: &[u8] = object!("netstack/loss.bpf.o");
 
-/// What it is attached by, and what has become of packets.
+/// The attached program, and its counts.
 pub struct Loss {
     _link: Link,
     object: Object,
 }
 
-/// What has become of packets.
+/// Counts of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// How many have arrived.
+    /// Packets that have arrived.
     pub seen: u64,
-    /// How many of them were lost.
+    /// Packets of these that were dropped.
     pub dropped: u64,
 }
 
 impl Loss {
-    /// Loses this share of the packets, in percent, that arrive at a device of the calling thread's network namespace.
+    /// Drops this percentage of the packets that arrive at a device of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the share is none, or the kernel or the device does not allow it.
+    /// When the percentage is out of range, or the kernel or the device does not allow it.
     pub fn attach(device: &str, percent: f64) -> Result<Self, Error> {
         if !(0.0..=100.0).contains(&percent) {
             return Err(Error::Option(format!("{percent} is no share of packets in percent")));
@@ -43,10 +43,10 @@ impl Loss {
         Ok(Self { _link: attached.map_err(|e| failed(format!("{e:#}")))?, object })
     }
 
-    /// What has become of packets so far.
+    /// The counts of packets so far.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not give them.
     pub fn lost(&self) -> Result<Lost, Error> {
         let failed = |why: String| Error::Kernel { what: "count lost packets".to_owned(), why };
         let values = bpf::map(&self.object, "dropped")?.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY);
@@ -63,12 +63,12 @@ impl Loss {
 /// Loads the program.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn try_load() -> Result<(), Error> {
     bpf::load("loss", bpf::open("loss", OBJECT)?).map(drop)
 }
 
-/// The part of all numbers of 32 bits that is this share.
+/// The number below which this share of all 32-bit numbers lies.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float is clamped into the range")]
 fn below(percent: f64) -> u32 {
     (percent / 100.0 * 4_294_967_296.0) as u32

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stacks of the kernel, sampled: where the network stack spends its CPU time.
+//! Samples the kernel's stacks: they show where the network stack spends its CPU time.
 //!
 //! See `README.md` in this folder for how samples are taken and classified.
 
@@ -29,7 +29,7 @@ use crate::report::{Check, Outcome};
 pub fn family() -> Family {
     Family {
         name: "netstack".to_owned(),
-        abi: 0, // nothing of it is ever pinned
+        abi: 0, // the family pins nothing
         samples: Vec::new(),
         kind: Kind::Stacks(Sampling { try_load }),
         since: (5, 10),
@@ -38,7 +38,7 @@ pub fn family() -> Family {
     }
 }
 
-/// Loads all programs.
+/// Loads all programs of the family.
 fn try_load() -> Result<(), Error> {
     sampler::try_load()?;
     histograms::try_load()?;
@@ -51,7 +51,7 @@ fn device_index(device: &str) -> std::io::Result<u32> {
     Ok(name_to_index(socket(AddressFamily::INET, SocketType::DGRAM, None)?, device)?)
 }
 
-/// By what stacks are sampled here.
+/// The line of `topstat check`: the event that samples stacks on this host.
 fn check() -> Check {
     let name = "stacks of the kernel".to_owned();
     let found = sampler::try_load().map(|()| events::chosen());

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The name that a function has in the kernel's source, of what compilers and macros have made of it.
+//! Finds the name of a function in the kernel's source, without the additions of compilers and macros.
 
-/// What macros put before a name. Each stands behind underscores, and may have some behind it.
+/// Prefixes that macros add. Each stands behind underscores, and may have underscores behind it.
 const BEFORE: [&str; 5] = [
     "raw_callee_save_", // paravirtual operations (PV_CALLEE_SAVE_REGS_THUNK)
     "pfx_",             // the padding before a function
-    "cfi_",             // the same, with CFI
+    "cfi_",             // the padding before a function, with CFI
     "pi_",              // aliases that do not depend on the position
     "SCT__",            // the trampoline of a static call
 ];
-/// What macros put behind a name: allocation profiling (Linux 6.10).
+/// The suffix that macros add: allocation profiling (Linux 6.10).
 const BEHIND: &str = "_noprof";
 
-/// The name without what rules do not see: underscores in front, `.isra.0`, `.constprop.0`, `.part.0`, `.cold` and `.llvm.1`
-/// behind, and what macros add. A name that is nothing but that stays.
+/// The name as rules see it: without underscores in front, without `.isra.0`, `.constprop.0`, `.part.0`, `.cold` and `.llvm.1`
+/// behind, and without the additions of macros. A name that would become empty stays as it is.
 pub fn plain(symbol: &str) -> &str {
     let name = symbol.split('.').next().unwrap_or_default();
     let name = name.strip_suffix(BEHIND).unwrap_or(name);

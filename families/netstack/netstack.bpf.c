@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Samples stacks of the kernel: run by a perf event on each CPU.
- */
+/* Samples the kernel's stacks: a perf event on each CPU runs the program. */
 #include "observe/host.h"
 #include <linux/bpf_perf_event.h>
 #include "observe/process.bpf.h"
@@ -11,7 +9,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 const volatile struct netstack_constants constants SEC(".rodata.netstack");
 
-/* Which bank is filled. */
+/* The number of the bank that is filled. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -40,7 +38,7 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-/* The reader sets how many of each there may be. They are made at once: an event may interrupt whoever allocates. */
+/* The reader sets the number of entries. They are allocated at loading: an event may interrupt the kernel's allocator. */
 #define BANK(name, key_type, value_type)         \
 	struct {                                 \
 		__uint(type, BPF_MAP_TYPE_HASH); \
@@ -65,7 +63,7 @@ static __always_inline int in_user_space(struct bpf_perf_event_data *ctx)
 #endif
 }
 
-/* The frames of two stacks differ somewhere, and so do their keys, but once in many years of samples. */
+/* Different stacks have different keys, but for one collision in many years of samples. */
 static __always_inline u64 key_of(struct netstack_stack *s, u32 frames)
 {
 	u64 key = frames;
@@ -80,7 +78,7 @@ static __always_inline u64 key_of(struct netstack_stack *s, u32 frames)
 	return key;
 }
 
-/* Enter a value, unless there is one; NULL: there is no room. */
+/* Enters a value, unless the key has one already; NULL: there is no room. */
 static __always_inline void *entered(void *map, const void *key, const void *value)
 {
 	void *found = bpf_map_lookup_elem(map, key);
@@ -91,7 +89,7 @@ static __always_inline void *entered(void *map, const void *key, const void *val
 	return bpf_map_lookup_elem(map, key);
 }
 
-/* Keep the stack of a sample, and count it in a bank; 0 if there was room. */
+/* Keeps the stack of a sample, and counts the sample in a bank; 0 if there was room. */
 static __always_inline int keep(struct bpf_perf_event_data *ctx, struct scratch *s, void *stacks, void *samples)
 {
 	long bytes = bpf_get_stack(ctx, s->stack.address, sizeof(s->stack.address), 0);
@@ -116,7 +114,7 @@ static __always_inline int keep(struct bpf_perf_event_data *ctx, struct scratch 
 	return 0;
 }
 
-/* One run, counted in a bank (G1). */
+/* Counts one run in a bank (G1). */
 static __always_inline void sample(struct bpf_perf_event_data *ctx, struct scratch *s, struct netstack_counts *counts,
 				   void *stacks, void *samples)
 {
@@ -138,7 +136,7 @@ int netstack_sample(struct bpf_perf_event_data *ctx)
 	if (!c || !s || !which)
 		return 0;
 	ts_add(&c->entered, 1); /* G2 */
-	/* Two calls, each with maps of its own: old verifiers want to know which map an instruction is for. */
+	/* Two calls, each with its own maps: old verifiers must know the map of each instruction. */
 	if (ts_read(*which) & 1)
 		sample(ctx, s, &c->bank[1], &stacks_1, &samples_1);
 	else

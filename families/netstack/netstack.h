@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Stacks of the kernel: what the program that samples shares with its reader.
+ * Stacks of the kernel: the types that the sampling program shares with its reader.
  *
- * A timer on each CPU runs the program so many times a second. It enters the stack into one map and the sample, which refers
- * to it, into another. There are two banks of these maps: the program fills one while the reader empties the other.
+ * A timer on each CPU runs the program at a fixed rate. The program enters the stack into one map, and the sample, which
+ * refers to the stack, into another. There are two banks of these maps: the program fills one while the reader empties the
+ * other.
  *
  *   G1  Each run counts exactly one of `kept`, `user` and `lost` of its bank, on its CPU.
  *   G2  A run first counts `entered`, by an atomic that is a full barrier, then reads which bank it fills, and last counts
@@ -26,10 +27,10 @@ struct netstack_stack {
 	unsigned long long frames;
 };
 
-/* What is the same of samples that are counted together. */
+/* Samples with equal keys are counted together. */
 struct netstack_key {
 	unsigned long long stack;	/* the key of the stack */
-	unsigned long long cgroup;	/* as of process_who */
+	unsigned long long cgroup;	/* as in process_who */
 	unsigned int pid;		/* of the process; 0: the idle task */
 	unsigned int cpu;
 	char comm[NETSTACK_COMM];	/* of the process */
@@ -38,46 +39,46 @@ struct netstack_key {
 struct netstack_counts {
 	unsigned long long kept;
 	unsigned long long user;	/* in user space: no stack of the kernel */
-	unsigned long long lost;	/* no room, or no stack could be had */
+	unsigned long long lost;	/* no room, or the stack could not be read */
 };
 
-/* Of one CPU; all of it only grows. */
+/* The counts of one CPU; they only grow. */
 struct netstack_cpu {
 	unsigned long long entered;
 	unsigned long long left;
 	struct netstack_counts bank[NETSTACK_BANKS];
 };
 
-/* Set by the reader before the program is loaded. */
+/* The reader sets these before the program is loaded. */
 struct netstack_constants {
 	unsigned int v1_controller;	/* enum process_v1 */
 };
 
-/* Set before the program that loses packets is loaded. */
+/* Set before the program that drops packets is loaded. */
 struct netstack_loss {
-	unsigned int below;	/* a packet is lost if a random number of 32 bits is below this */
+	unsigned int below;	/* a packet is dropped if a random number of 32 bits is below this */
 };
 
 struct netstack_dropped {
 	unsigned long long seen;	/* packets that have arrived */
-	unsigned long long dropped;	/* of them, lost */
+	unsigned long long dropped;	/* packets of these that were dropped */
 };
 
 /*
- * Histograms of packets, by programs of their own.
+ * Histograms of packets, by separate programs.
  *
- *   G4  Each run adds to one bucket and to the sum of the histogram beside it, or to one of the counts of what is in none:
- *       so the count of a histogram is the sum of its buckets.
- *   G5  Of each copy to a process that has a time of arrival, `latency` has one entry. Where it is known how long the process
- *       waited for a CPU meanwhile, `scheduling` and `queueing` have one each, and those two add up to it; else it is counted
- *       as unsplit.
+ *   G4  Each run adds to one bucket and to the histogram's sum, or to one of the counts of packets in no histogram: so the
+ *       count of a histogram is the sum of its buckets.
+ *   G5  Each copy to a process with a time of arrival adds one entry to `latency`. If the time that the process waited for a
+ *       CPU since the arrival is known, the copy adds one entry each to `scheduling` and `queueing`, and the two values add
+ *       up to the latency; else the copy counts as unsplit.
  */
 
-/* Bucket 0 has zeroes, bucket n what is from 2^(n-1) to below 2^n, the last one all that is more: in ns, from 19.5 hours. */
+/* Bucket 0 has zeroes, bucket n the values from 2^(n-1) to below 2^n, the last one all larger values: in ns, from 19.5 hours. */
 #define NETSTACK_BUCKETS 48
-/* Ports and processes that may be chosen. */
+/* Ports, and processes, that may be chosen. */
 #define NETSTACK_CHOSEN 16
-/* Waits of a thread that are remembered: one for each time that it was given a CPU. */
+/* Waits of a thread that are remembered: one for each time that the thread was given a CPU. */
 #define NETSTACK_WAITS 32
 
 struct netstack_histogram {
@@ -85,29 +86,29 @@ struct netstack_histogram {
 	unsigned long long sum;
 };
 
-/* Of one CPU: lengths of packets, without the header of the link layer. */
+/* On one CPU: lengths of packets, without the header of the link layer. */
 struct netstack_sizes {
 	struct netstack_histogram before;	/* as a device has handed them over */
 	struct netstack_histogram after;	/* as protocols get them */
-	unsigned long long unread;		/* ports were asked for, and are not where they can be read */
+	unsigned long long unread;		/* a port was chosen, and the packet's ports can't be read */
 };
 
-/* Of one CPU: copies of packets' data to processes, in ns. */
+/* On one CPU: copies of packets' data to processes, in ns. */
 struct netstack_latencies {
 	struct netstack_histogram latency;
 	struct netstack_histogram scheduling;
 	struct netstack_histogram queueing;
-	unsigned long long copies;	/* all, with those that have no time of arrival */
+	unsigned long long copies;	/* all copies, with copies without a time of arrival */
 	unsigned long long bytes;	/* of all copies */
-	unsigned long long undated;	/* copies without a time of arrival, or with one that is yet to come */
+	unsigned long long undated;	/* copies without a time of arrival, or with one in the future */
 	unsigned long long unsplit;
 };
 
-/* Set before programs are loaded; where a number is 0, nothing is chosen by it. */
+/* Set before programs are loaded. A number of 0 chooses everything. */
 struct netstack_filter {
-	unsigned int netns;	/* of the device */
-	unsigned int device;	/* its index */
-	unsigned int ports;	/* how many there are of each */
+	unsigned int netns;	/* the device's namespace */
+	unsigned int device;	/* the device's index */
+	unsigned int ports;	/* number of ports in `port`; `pids`: of processes in `pid` */
 	unsigned int pids;
 	unsigned int port[NETSTACK_CHOSEN];
 	unsigned int pid[NETSTACK_CHOSEN];

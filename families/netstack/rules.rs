@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rules that say of which category a function is, by its name. They are data: `rules.txt` beside this file, and a file of
-//! the user's, whose rules go first.
+//! Rules that give a function's category by its name. They are data: `rules.txt` beside this file, and a file of the user, whose
+//! rules come first.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,26 +10,26 @@ use topstat_model::stacks::{Category, Side};
 use super::names::plain;
 use crate::Error;
 
-/// The rules that topstat brings.
+/// The rules that come with topstat.
 const OWN: &str = include_str!("rules.txt");
-/// What messages call them.
+/// The name of these rules in messages.
 const OWN_NAME: &str = "topstat's own rules";
-/// The longest file of rules: topstat's own have 20 KB.
+/// The longest file of rules: topstat's own file has 20 KB.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What a rule says of a function.
+/// A rule's decision on a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is of this category.
+    /// It has this category.
     Category(Category),
-    /// It is of its caller's.
+    /// It has its caller's category.
     Caller,
-    /// In it a CPU waits for work.
+    /// A CPU waits for work in it.
     Idle,
 }
 
 impl Verdict {
-    /// As `topstat netstack classify` prints it.
+    /// The name that `topstat netstack classify` prints.
     pub fn name(self) -> &'static str {
         match self {
             Self::Category(category) => category.name(),
@@ -47,7 +47,7 @@ impl Verdict {
     }
 }
 
-/// What a pattern matches; the order is that in which patterns decide.
+/// The form of a pattern. Patterns decide in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Form {
     Name,
@@ -57,10 +57,10 @@ enum Form {
     Modules,
 }
 
-/// A pattern: its form, and what of it is no asterisk.
+/// A pattern: its form, and its text without the asterisk.
 type Pattern = (Form, Box<str>);
 
-/// Patterns, and what each stands for.
+/// Patterns, with the value of each.
 #[derive(Clone, Debug)]
 struct Patterns<T>(HashMap<Pattern, T>);
 
@@ -71,7 +71,7 @@ impl<T> Default for Patterns<T> {
 }
 
 impl<T: Copy> Patterns<T> {
-    /// What the pattern that decides about a plain name stands for, and the pattern as it is written.
+    /// The value of the pattern that decides on a plain name, and the pattern as it is written.
     fn find(&self, name: &str, module: Option<&str>) -> Option<(T, String)> {
         let get = |form, literal: &str| {
             let found = self.0.get(&(form, literal.into()))?;
@@ -105,25 +105,25 @@ struct Layer {
     sides: Patterns<Side>,
 }
 
-/// The rules of all files, those that decide first in front.
+/// The rules of all files, in the order in which they decide.
 #[derive(Clone, Debug)]
 pub struct Rules {
     layers: Vec<Layer>,
-    /// The patterns of the user's file, in its order: the line, and the pattern.
+    /// The patterns of the user's file, in the file's order: the line, and the pattern.
     users: Vec<(usize, Pattern)>,
 }
 
 impl Rules {
-    /// Topstat's own.
+    /// Topstat's own rules.
     ///
     /// # Panics
-    /// When they are wrong: a test reads them.
+    /// When they contain an error: a test reads them.
     pub fn own() -> Self {
         let (layer, _) = Layer::parse(OWN).unwrap_or_else(|(line, why)| panic!("{OWN_NAME}, line {line}: {why}"));
         Self { layers: vec![layer], users: Vec::new() }
     }
 
-    /// Topstat's own behind those of a file.
+    /// The rules of a file, followed by topstat's own.
     ///
     /// # Errors
     /// When the file can't be read, or a rule in it is wrong or can never match.
@@ -145,22 +145,22 @@ impl Rules {
         Ok(rules)
     }
 
-    /// What the rules say of a function, and by which pattern.
+    /// The verdict on a function, and the pattern that gave it.
     pub fn verdict(&self, symbol: &str, module: Option<&str>) -> Option<(Verdict, String)> {
         self.layers.iter().find_map(|layer| layer.verdicts.find(plain(symbol), module))
     }
 
-    /// Whether it lets interrupts in again: a sample on it is of what ran before.
+    /// Whether the function lets interrupts in again: a sample in it belongs to code that ran before.
     pub fn unmasks(&self, symbol: &str) -> bool {
         self.layers.iter().any(|layer| layer.unmask.find(plain(symbol), None).is_some())
     }
 
-    /// The side whose part of a stack begins at this function.
+    /// The side that begins at this function of a stack.
     pub fn side(&self, symbol: &str) -> Option<Side> {
         self.layers.iter().find_map(|layer| layer.sides.find(plain(symbol), None)).map(|(side, _)| side)
     }
 
-    /// Patterns of the user's file that match nothing of what the kernel has: the line of each, and the pattern.
+    /// Patterns of the user's file that match nothing in the kernel: the line of each, and the pattern.
     pub fn unmatched<'a>(
         &self,
         symbols: impl Iterator<Item = (&'a str, Option<&'a str>)> + Clone,
@@ -179,14 +179,14 @@ impl Rules {
     }
 }
 
-/// The number of a line, and what is wrong in it.
+/// The number of a line, and the error in it.
 type Wrong = (usize, String);
 
 impl Layer {
-    /// The rules of a text, and its patterns in their order.
+    /// Parses a text: the rules, and the patterns in the text's order.
     fn parse(text: &str) -> Result<(Self, Vec<(usize, Pattern)>), Wrong> {
         let (mut layer, mut patterns) = (Self::default(), Vec::new());
-        // Of each table and pattern, where it was first.
+        // For each table and pattern: the line where it was first.
         let mut before: HashMap<(&str, Pattern), usize> = HashMap::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default().trim();
@@ -208,7 +208,7 @@ impl Layer {
         Ok((layer, patterns))
     }
 
-    /// Enters a pattern into the table of this key, and says which that is.
+    /// Enters a pattern into the table of this key, and returns the table's name.
     fn enter(&mut self, key: &str, pattern: &Pattern) -> Result<&'static str, String> {
         let pattern = pattern.clone();
         if key == "unmask" {
@@ -231,7 +231,7 @@ impl Layer {
     }
 }
 
-/// A pattern as it is written; or why nothing is matched by it.
+/// Parses a pattern, or returns the reason why it can match nothing.
 fn pattern(word: &str) -> Result<Pattern, String> {
     let (form, literal) = match (word.strip_prefix('@'), word.strip_prefix('*'), word.strip_suffix('*')) {
         (Some(module), ..) => match module.strip_suffix('*') {
@@ -255,11 +255,11 @@ fn pattern(word: &str) -> Result<Pattern, String> {
     if of_functions && literal.contains('.') {
         return Err("names are matched without what compilers put behind a dot".to_owned());
     }
-    // Of an end, underscores in front are some within the name.
+    // In a pattern of an end, leading underscores are within the name.
     if matches!(form, Form::Name | Form::Beginning) && literal.starts_with('_') {
         return Err("names are matched without the underscores in front".to_owned());
     }
-    // What a name is matched without can't be its end.
+    // A name is matched without `_noprof`, so it can't end with it.
     if matches!(form, Form::Name | Form::End) && literal.ends_with("_noprof") {
         return Err("names are matched without _noprof".to_owned());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rules: what they match, which of several decides, and what is wrong with one.
+//! Tests of rules: the names that they match, the precedence among several, and errors in them.
 
 use topstat_model::stacks::{Category, Side};
 
@@ -95,8 +95,9 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(missing.contains("cannot use the rules of /nowhere/rules"), "{missing}");
 }
 
-/// By names alone, without the kernel at hand, of functions that no rule was made from. `classified::functions_have_the_category_of_their_file` asks for
-/// 95%, on a kernel, where a function that no rule names is known by those around it.
+/// Tests the rules by names only, without a kernel, on functions that no rule was made from.
+/// `classified::functions_have_the_category_of_their_file` requires 95% on a kernel, where the functions around a function decide
+/// if no rule names it.
 #[test]
 fn names_alone_tell_most_categories() {
     let (truth, rules) = (truth(), Rules::own());

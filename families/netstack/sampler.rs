@@ -20,26 +20,26 @@ use crate::{Error, process};
 const OBJECT: &[u8] = object!("netstack/netstack.bpf.o");
 const PROGRAM: &str = "netstack_sample";
 
-/// How often a second each CPU is sampled unless told otherwise: not in step with timers of 100 or 1000 Hz.
+/// Samples a second on each CPU by default: not in step with timers of 100 or 1000 Hz.
 pub const DEFAULT_HZ: u32 = 99;
-/// At most so often: a sample takes some microseconds.
+/// Samples a second at most: a sample takes some microseconds.
 pub const MOST_HZ: u32 = 10_000;
-/// How long a bank may be filled until it is emptied: what [`Sampler::poll`] has to be called within.
+/// The time for which a bank has room: [`Sampler::poll`] must be called within it.
 pub const BANK_TIME: Duration = Duration::from_secs(2);
-/// Entries of a bank: of a kilobyte for each stack.
+/// Entries of a bank. Each stack takes a kilobyte.
 const BANK_ENTRIES: std::ops::RangeInclusive<u32> = 1024..=65_536;
 const NS_PER_SECOND: u64 = 1_000_000_000;
-/// How long to wait for a program that still fills a bank: it takes microseconds, unless its CPU is not running.
+/// How long to wait for a run that still fills a bank: a run takes microseconds, unless its CPU is not running.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How to sample.
+/// Options of sampling.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often a second, on each CPU.
+    /// Samples a second, on each CPU.
     pub hz: u32,
-    /// Rules that go before topstat's own.
+    /// A file of rules that come before topstat's own.
     pub rules: Option<PathBuf>,
-    /// By what; `None`: by what there is.
+    /// The event to sample by. `None`: the best that this host has.
     pub event: Option<Event>,
 }
 
@@ -49,9 +49,9 @@ impl Default for Options {
     }
 }
 
-/// Samples, as long as it lives.
+/// Takes samples, as long as it lives.
 pub struct Sampler {
-    // Links first: they are dropped before what they refer to.
+    // Links first: they are dropped before the events that they refer to.
     _links: Vec<Link>,
     events: Vec<CpuEvent>,
     event: Event,
@@ -61,23 +61,23 @@ pub struct Sampler {
     bank: usize,
     counts: HashMap<u32, Counted>,
     classifier: Classifier,
-    /// Addresses that are in no function.
+    /// Addresses in no known function.
     nowhere: HashSet<u64>,
     paths: Paths,
     begun: Instant,
-    /// What was taken out of banks before it is asked for.
+    /// Samples that were taken out of banks and not yet read.
     kept: Option<Profile>,
 }
 
-/// What a CPU had counted in each bank when the bank was last emptied.
+/// The counts of a CPU in each bank when the bank was last emptied.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     banks: [abi::netstack_counts; abi::NETSTACK_BANKS as usize],
-    /// How many samples were told of as missed.
+    /// The number of samples that were reported as missed.
     missed: u64,
 }
 
-/// What a stack comes to, on the idle task and on others.
+/// The result for a stack, on the idle task and on other tasks.
 struct Known {
     frames: Arc<[Arc<Frame>]>,
     on_task: Sampled,
@@ -85,14 +85,14 @@ struct Known {
 }
 
 impl Counted {
-    /// Of a bank that nobody fills any more: what was counted in it since it was emptied before.
+    /// The counts in a bank since it was last emptied. No run may fill the bank any more.
     fn since(&mut self, bank: usize, now: abi::netstack_counts) -> abi::netstack_counts {
         let then = std::mem::replace(&mut self.banks[bank], now);
         abi::netstack_counts { kept: now.kept - then.kept, user: now.user - then.user, lost: now.lost - then.lost }
     }
 
-    /// How many samples that were due were not taken, and not told of before. What the bank has that is filled now came after
-    /// those that were due.
+    /// The number of due samples that were not taken and not reported before. Samples in the bank that is filled now came after
+    /// the due ones.
     fn miss(&mut self, due: u64) -> u64 {
         let taken: u64 = self.banks.iter().map(|bank| bank.kept + bank.user + bank.lost).sum();
         // The timer began at some time within its first period.
@@ -108,7 +108,7 @@ fn failed(what: &str, why: impl ToString) -> Error {
 }
 
 impl Sampler {
-    /// Loads the program, and has it run on each CPU that is online.
+    /// Loads the program, and attaches it on each online CPU.
     ///
     /// # Errors
     /// When an option is out of range, a rule is wrong, or the kernel does not allow it.
@@ -152,21 +152,20 @@ impl Sampler {
         })
     }
 
-    /// By what it samples.
+    /// The event that samples are taken by.
     pub fn event(&self) -> Event {
         self.event
     }
 
-    /// What classifies.
+    /// The classifier of the samples.
     pub fn classifier(&self) -> &Classifier {
         &self.classifier
     }
 
-    /// Takes what was sampled so far out of the kernel; to be called every second or so, for a bank has room for
-    /// [`BANK_TIME`].
+    /// Takes the samples so far out of the kernel. To be called about every second: a bank has room for [`BANK_TIME`].
     ///
     /// # Errors
-    /// When the kernel does not give it.
+    /// When the kernel does not give them.
     pub fn poll(&mut self) -> Result<(), Error> {
         let next = self.take()?;
         match &mut self.kept {
@@ -176,18 +175,18 @@ impl Sampler {
         Ok(())
     }
 
-    /// What was sampled since the last call, or since it was opened.
+    /// The samples since the last call, or since the sampler was opened.
     ///
     /// # Errors
-    /// When the kernel does not give it.
+    /// When the kernel does not give them.
     pub fn read(&mut self) -> Result<Profile, Error> {
         self.poll()?;
         Ok(self.kept.take().expect("just taken"))
     }
 
-    /// Has the program fill the other bank, and empties the one that it has filled.
+    /// Makes the program fill the other bank, and empties the bank that it has filled.
     fn take(&mut self) -> Result<Profile, Error> {
-        // Before the bank is switched: what was due by then was counted in the old bank or before, or it is missed.
+        // Read before the bank is switched: each sample due by now was counted in the old bank or before, or is missed.
         let due = self.due();
         let old = self.bank;
         self.bank = 1 - old;
@@ -210,11 +209,11 @@ impl Sampler {
         Ok(Profile { time: SystemTime::now(), elapsed, event: self.event, hz: self.hz, cpus, samples, besides })
     }
 
-    /// Waits until no run of the program fills the old bank any more (G2), and gives what each CPU has counted.
+    /// Waits until no run of the program fills the old bank any more (G2), and returns the counts of each CPU.
     fn wait_for_quiet(&self) -> Result<Vec<(u32, abi::netstack_cpu)>, Error> {
         let map = bpf::map(&self.object, "cpus")?;
         let begun = Instant::now();
-        // How many runs had begun when the bank was switched.
+        // The number of runs on each CPU that had begun when the bank was switched.
         let due: Vec<u64> = read_cpus(&map)?.iter().map(|cpu| cpu.entered).collect();
         loop {
             let cpus = read_cpus(&map)?;
@@ -228,8 +227,8 @@ impl Sampler {
         }
     }
 
-    /// How many samples the timer of each CPU was due to take until now. Of a counter of cycles that is not known: how often
-    /// it samples goes up and down.
+    /// The number of samples that the timer of each CPU was due to take until now. Unknown for a counter of cycles: its rate goes
+    /// up and down.
     fn due(&self) -> HashMap<u32, u64> {
         let events = self.events.iter().filter(|_| self.event == Event::CpuClock);
         let due = |event: &CpuEvent| {
@@ -240,7 +239,7 @@ impl Sampler {
         events.filter_map(due).collect()
     }
 
-    /// Takes all samples out of a bank, of which there are so many.
+    /// Takes all samples out of a bank. `kept` is their number.
     fn empty(&mut self, bank: usize, kept: u64, besides: &mut Besides) -> Result<Vec<Sample>, Error> {
         let stacks: HashMap<u64, abi::netstack_stack> = drain(&bpf::map(&self.object, &format!("stacks_{bank}"))?)?;
         let counted: Vec<(abi::netstack_key, u64)> = drain_list(&bpf::map(&self.object, &format!("samples_{bank}"))?)?;
@@ -282,8 +281,8 @@ impl Sampler {
         Ok(samples)
     }
 
-    /// Reads the kernel's symbols again if there is a function that is not among them: a module has come, or a program. What
-    /// is not there then either is not looked for again.
+    /// Reads the kernel's symbols again if a stack contains an unknown function: a module or a program was loaded. An address
+    /// that is unknown even then is not looked up again.
     fn refresh(&mut self, stacks: &HashMap<u64, abi::netstack_stack>) -> Result<(), Error> {
         let innermost = stacks.values().filter_map(|stack| stack.address.first().copied());
         let unknown = |address: &u64| !self.classifier.knows(*address) && !self.nowhere.contains(address);
@@ -307,7 +306,7 @@ fn read_cpus(map: &MapHandle) -> Result<Vec<abi::netstack_cpu>, Error> {
     Ok(values.unwrap_or_default().iter().map(|bytes| bpf::from_bytes(bytes)).collect())
 }
 
-/// Takes all out of a hash that nobody fills.
+/// Takes all entries out of a hash that no run fills.
 fn drain_list<K: bpf::Pod, V: bpf::Pod>(map: &MapHandle) -> Result<Vec<(K, V)>, Error> {
     let all = map.lookup_and_delete_batch(map.max_entries(), MapFlags::ANY, MapFlags::ANY);
     let all = all.map_err(|e| failed("read", format!("{e:#}")))?;
@@ -318,7 +317,7 @@ fn drain<K: bpf::Pod + Eq + std::hash::Hash, V: bpf::Pod>(map: &MapHandle) -> Re
     Ok(drain_list(map)?.into_iter().collect())
 }
 
-/// Loads the program, with room in each bank for what comes within [`BANK_TIME`].
+/// Loads the program, with room in each bank for the samples of [`BANK_TIME`].
 fn load(hz: u32, cpus: usize) -> Result<Object, Error> {
     let mut object = bpf::open("netstack", OBJECT)?;
     let constants = abi::netstack_constants { v1_controller: process::v1_controller() };
@@ -335,7 +334,7 @@ fn load(hz: u32, cpus: usize) -> Result<Object, Error> {
 /// Loads the program, as for one CPU.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn try_load() -> Result<(), Error> {
     load(DEFAULT_HZ, 1).map(drop)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Lengths of packets: as devices hand them to the stack, and as protocols get them, after GRO has merged what it could.
+ * Lengths of packets: as devices hand them to the stack, and as protocols get them, after GRO has merged packets.
  *
- * Each way by which a driver hands packets over has a tracepoint at its entry, which what the stack itself passes on does
- * not go through.
+ * Each function by which a driver hands packets over has a tracepoint at its entry. Packets that the stack itself passes on do
+ * not go through it.
  */
 #include "histogram.bpf.h"
 
@@ -16,12 +16,12 @@ struct {
 	__type(value, struct netstack_sizes);
 } sizes SEC(".maps");
 
-/* Where the ports of TCP and UDP are in a packet that begins with the header of IP. */
+/* Whether the ports of TCP and UDP can be read from a packet that begins with the header of IP. */
 enum ports { PORTS_READ, PORTS_NONE, PORTS_UNREAD };
 
 #define IP_V4_HEADER 20
 #define IP_V6_HEADER 40
-#define IP_FRAGMENT bpf_htons(0x1fff) /* where in the whole packet it begins */
+#define IP_FRAGMENT bpf_htons(0x1fff) /* offset of the fragment in the whole packet */
 #define IP_TCP 6
 #define IP_UDP 17
 
@@ -45,7 +45,7 @@ static __always_inline enum ports ports_of(struct sk_buff *skb, u16 *ports)
 	} else {
 		protocol = header[6];
 		at = IP_V6_HEADER;
-		/* Headers may be in between: of hop-by-hop options, routing, fragments, destination options. */
+		/* There may be headers in between: hop-by-hop options, routing, fragments, destination options. */
 		if (protocol == 0 || protocol == 43 || protocol == 44 || protocol == 60)
 			return PORTS_UNREAD;
 	}
@@ -96,7 +96,7 @@ HANDED_OVER(napi_gro_frags_entry)
 HANDED_OVER(netif_receive_skb_entry)
 HANDED_OVER(netif_receive_skb_list_entry)
 HANDED_OVER(netif_rx_entry)
-/* Until Linux 5.18, 2655926aea9b ("net: Remove netif_rx_any_context() and netif_rx_ni()."). */
+/* Until Linux 5.18: commit 2655926aea9b ("net: Remove netif_rx_any_context() and netif_rx_ni().") removed the function. */
 HANDED_OVER(netif_rx_ni_entry)
 
 SEC("tp_btf/netif_receive_skb")

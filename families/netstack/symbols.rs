@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The functions of the running kernel, by address.
+//! The functions of the running kernel, ordered by address.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ const KALLSYMS: &str = "/proc/kallsyms";
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Where it begins.
+    /// The address of its first instruction.
     pub address: u64,
     /// Its name.
     pub name: Box<str>,
@@ -21,26 +21,26 @@ pub struct Symbol {
     pub module: Option<Arc<str>>,
 }
 
-/// The functions of a kernel, ordered by address: of several names of one, the plainest.
+/// The functions of a kernel, ordered by address. Of several names for one address, the plainest is kept.
 #[derive(Debug, Default)]
 pub struct Symbols {
     all: Vec<Symbol>,
-    /// By name, the first of that name; also by what it is called in the source.
+    /// By name: the index of the first function with that name. Also by the name in the source.
     places: HashMap<Box<str>, usize>,
 }
 
 impl Symbols {
-    /// Those of the running kernel. There are none where it hides their addresses.
+    /// Reads the functions of the running kernel. The result is empty if the kernel hides their addresses.
     ///
     /// # Errors
-    /// When they can't be read.
+    /// When the list can't be read.
     pub fn read() -> Result<Self, Error> {
         let read = fs::read_to_string(KALLSYMS);
         let text = read.map_err(|e| Error::Kernel { what: format!("read {KALLSYMS}"), why: e.to_string() })?;
         Ok(Self::parse(&text))
     }
 
-    /// Those of a text in the form of `/proc/kallsyms`.
+    /// Parses a text in the form of `/proc/kallsyms`.
     pub fn parse(text: &str) -> Self {
         let mut modules: HashMap<&str, Arc<str>> = HashMap::new();
         let mut all: Vec<Symbol> = Vec::new();
@@ -48,7 +48,7 @@ impl Symbols {
             let mut words = line.split_ascii_whitespace();
             let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
             let Ok(address) = u64::from_str_radix(address, 16) else { continue };
-            // T and W: text, of everybody and weak. What is before a function is no part of it.
+            // T and W: global and weak text. Padding before a function is no part of it.
             if address == 0 || !matches!(kind, "t" | "T" | "w" | "W") || is_padding(name) {
                 continue;
             }
@@ -70,29 +70,29 @@ impl Symbols {
         Self { all, places }
     }
 
-    /// Whether there are none: their addresses are hidden.
+    /// Whether there are no functions, because the kernel hides their addresses.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// All of them.
+    /// All functions.
     pub fn iter(&self) -> impl Iterator<Item = &Symbol> + Clone {
         self.all.iter()
     }
 
-    /// The function in which an address is.
+    /// The function that contains an address.
     pub fn at(&self, address: u64) -> Option<&Symbol> {
         let behind = self.all.partition_point(|symbol| symbol.address <= address);
         let symbol = &self.all[behind.checked_sub(1)?];
         (!is_end(&symbol.name)).then_some(symbol)
     }
 
-    /// A function of this name.
+    /// A function with this name.
     pub fn named(&self, name: &str) -> Option<&Symbol> {
         self.places.get(name).map(|place| &self.all[*place])
     }
 
-    /// The functions of the same module behind (or before) one of this name, the nearest first.
+    /// The functions of the same module behind (or before) a function with this name, the nearest first.
     pub fn around(&self, name: &str, behind: bool) -> impl Iterator<Item = &Symbol> {
         let place = self.places.get(name).copied();
         let step = move |at: usize| if behind { at.checked_add(1) } else { at.checked_sub(1) };
@@ -103,17 +103,17 @@ impl Symbols {
     }
 }
 
-/// What stands before a function for tracers and for CFI.
+/// Symbols that stand before a function, for tracers and for CFI.
 fn is_padding(name: &str) -> bool {
     name.starts_with("__pfx_") || name.starts_with("__cfi_")
 }
 
-/// Names of the linker's for where text ends: what is behind is none.
+/// The linker's names for the end of text: no function is behind them.
 fn is_end(name: &str) -> bool {
     matches!(name, "_etext" | "_einittext" | "__end_rodata" | "__entry_text_end" | "__irqentry_text_end")
 }
 
-/// Of several names of one address the one that is least of it is shown.
+/// The order of several names of one address: the plainest comes first, and is shown.
 fn oddity(name: &str) -> (bool, usize) {
     (is_end(name) || matches!(name, "_text" | "_stext"), name.bytes().take_while(|byte| *byte == b'_').count())
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Processes that end, with what all their threads have used. */
+/* Processes that end, with the times and counts of all their threads. */
 #ifndef TOPSTAT_PROCESSES_ENDING_H
 #define TOPSTAT_PROCESSES_ENDING_H
 
@@ -51,28 +51,28 @@ struct task_struct___used {
 	int exit_code;
 } CORE;
 
-/* Of asm-generic/errno-base.h. */
+/* From asm-generic/errno-base.h. */
 #define EEXIST_ 17
 
-/* A process, as no other one ever is. */
+/* Identifies a process uniquely, among all past and future ones. */
 struct process_name {
 	u64 started_ns; /* since boot */
 	u32 pid;
 	u32 unused;
 };
 
-/* A process that ends, and the thread with which it does. */
+/* A process that ends, and its last thread. */
 struct process_ending {
 	u64 thread;
 	struct process_name name;
-	/* What all its other threads have used. */
+	/* The time of all other threads. */
 	u64 cpu_ns;
 	u64 user_ns;
 	u64 system_ns;
 	struct processes_exit event;
 };
 
-/* By the address of its `struct signal_struct`, which all its threads share. */
+/* By the address of the process's `struct signal_struct`, which all its threads share. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, PROCESSES_ENDING);
@@ -80,7 +80,7 @@ struct {
 	__type(value, struct process_ending);
 } ending SEC(".maps");
 
-/* Processes of which several threads may find that none lives any more: the first one tells. */
+/* Ended processes with several threads: each of these threads may find no thread alive, and only the first reports the exit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, PROCESSES_ENDING);
@@ -88,7 +88,7 @@ struct {
 	__type(value, u32);
 } told SEC(".maps");
 
-/* One for each CPU, to begin with. */
+/* A scratch entry for each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -96,11 +96,11 @@ struct {
 	__type(value, struct process_ending);
 } blank SEC(".maps");
 
-/* So much of `of` as `part` is of `whole`. */
+/* `of` × `part` / `whole`. */
 static __always_inline u64 process_share(u64 of, u64 part, u64 whole)
 {
 	u64 bits = of | part | whole;
-	/* Below 2^32 ns, 2^44 (5 hours) and above: the product stays below 2^64, and of the time 1/2^20 may be lost. */
+	/* Below 2^32 ns, 2^44 (5 hours) and above: the product stays below 2^64, and at most 1/2^20 of the time is lost. */
 	u32 less = bits >> 44 ? 24 : bits >> 32 ? 12 : 0;
 
 	if (!(whole >> less))
@@ -108,7 +108,7 @@ static __always_inline u64 process_share(u64 of, u64 part, u64 whole)
 	return ((of >> less) * (part >> less) / (whole >> less)) << less;
 }
 
-/* Times that ticks have measured divide what the scheduler has: as getrusage(2) tells them. */
+/* Divides the scheduler's time in the ratio of the times by ticks, as getrusage(2) does. */
 static __always_inline void process_times(struct process_ending *p, struct task_struct___used *t)
 {
 	u64 user = p->user_ns + t->utime, system = p->system_ns + t->stime;
@@ -125,17 +125,17 @@ static __always_inline void process_times(struct process_ending *p, struct task_
 		e->system_ns = e->cpu_ns;
 	e->user_ns = e->cpu_ns - e->system_ns;
 	e->lived_ns = bpf_ktime_get_boot_ns() - p->name.started_ns;
-	/* What is counted when it leaves its CPU is of this thread alone. */
+	/* Counts that are read when the thread leaves its CPU are this thread's only. */
 	e->voluntary += t->nvcsw;
 	e->involuntary += t->nivcsw;
 }
 
-/* Threads that may be on their last way when the last one ends: a few for each CPU. */
+/* Exiting threads that are read when the last one ends: a few for each CPU. */
 #define LAST_THREADS 256
 
-/* What all threads but this one have used. Of those that were reaped the kernel has the sum. The others are in the process's
- * list: its first thread, which is reaped last, and those that have not come to their end yet. False if one was reaped
- * meanwhile: it may have been counted twice, or not at all. */
+/* Adds up the times and counts of all threads but this one. The kernel has the sum of the reaped threads. The others are in the
+ * process's list: its first thread, which is reaped last, and threads that have not fully ended yet. False: a thread was reaped
+ * during the read, and may have been counted twice or not at all. */
 static __noinline bool process_others(struct process_ending *p, struct task_struct___used *t)
 {
 	struct signal_struct___used *sig = t->signal;
@@ -168,13 +168,13 @@ static __noinline bool process_others(struct process_ending *p, struct task_stru
 	return !(before & 1) && before == BPF_CORE_READ(sig, stats_lock.seqcount.seqcount.sequence);
 }
 
-/* Whether this thread is the first one that finds that none lives any more. */
+/* Whether this thread is the first one that finds no thread of the process alive. */
 static __always_inline bool process_claim(struct process_ending *p)
 {
 	u32 zero = 0;
 
-	/* Where no other thread has used anything, there was none. Before Linux 6.4 operations of maps return 32 bits, and the
-	 * upper half of what the helper returns is 0. */
+	/* If no other thread has used anything, there was no other thread. Before Linux 6.4 operations of maps return 32 bits,
+	 * and the upper half of the helper's result is 0. */
 	return !p->cpu_ns || (int)bpf_map_update_elem(&told, &p->name, &zero, BPF_NOEXIST) != -EEXIST_;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events of processes: forked, executed, ended with what they have used. `README.md` says what is told, and when.
+//! Events of processes: forked, executed, ended with final times. `README.md` says which events are reported, and when.
 
 abi!("processes");
 

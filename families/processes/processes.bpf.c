@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Events of processes: forked, executed, ended. The CPU time of a process is known when its last thread has left its
- * CPU for good: until then the scheduler has not added up what the thread has used since its last tick, which is all of it
- * for most processes that live shortly. So its exit is taken down when the kernel tells of it, and told when it is off
- * its CPU.
+ * Events of processes: forked, executed, ended. The CPU time of a process is complete when its last thread has left its CPU for
+ * good. Until then the scheduler has not added the time that the thread has used since its last tick, which for most short-lived
+ * processes is all of it. So an exit is recorded when the kernel announces it, and reported when the thread is off its CPU.
  */
 #include "observe/host.h"
 #include "observe/process.bpf.h"
@@ -31,7 +30,7 @@ struct linux_binprm {
 	const char *filename;
 } CORE;
 
-/* Of linux/sched/signal.h. */
+/* From linux/sched/signal.h. */
 #define SIGNAL_GROUP_EXIT 0x4
 
 static __always_inline u32 process_parent(struct task_struct *task)
@@ -93,7 +92,7 @@ static __always_inline void process_tell(struct process_ending *p)
 	stream_submit(&s, &e->head, PROCESSES_EXIT);
 }
 
-/* Attached before the next one, so that whatever that takes down is told. */
+/* Attached before processes_exit(), so that every recorded exit is reported. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(processes_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
@@ -113,7 +112,7 @@ int BPF_PROG(processes_switch, bool preempt, struct task_struct *prev, struct ta
 	return 0;
 }
 
-/* None of its threads lives any more. */
+/* The exit of a thread. Records the process's end if none of its threads lives any more. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(processes_exit, struct task_struct *task)
 {
@@ -128,7 +127,7 @@ int BPF_PROG(processes_exit, struct task_struct *task)
 	p = bpf_map_lookup_elem(&blank, &zero);
 	if (!p)
 		return 0;
-	/* A thread is reaped within a few instructions, so it seldom takes a second try. */
+	/* A thread is reaped within a few instructions, so a second try is seldom needed. */
 	if (!process_others(p, t) && !process_others(p, t))
 		process_others(p, t);
 	p->thread = host_address(task);

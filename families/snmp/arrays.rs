@@ -18,17 +18,17 @@ use crate::Error;
 use crate::bpf::{self, Runner, Shared};
 
 const OBJECT: &[u8] = object!("snmp/snmp.bpf.o");
-/// What the programs are run for.
+/// The purpose of running the programs, for errors.
 const READ: &str = "read the kernel's SNMP counters";
 
-/// Bytes that are searched for lists of names at a time; read-only memory begins at a multiple of it.
+/// Bytes that are searched for lists of names at a time. Read-only memory begins at a multiple of it.
 const STEP: u64 = abi::SNMP_SECTION_BYTES as u64;
-/// How far down and up read-only memory goes from what is known to be in it, at most: distributions' kernels have 10 to 25
-/// MiB of it. Farther up only if something was not found.
+/// How far read-only memory reaches down and up from an address that is known to be in it, at most, in steps: distributions'
+/// kernels have 10 to 25 MiB of it. The search goes farther up only if a counter was not found.
 const DOWN: u64 = 32;
 const UP: [u64; 2] = [16, 64];
 
-/// The programs, and where counters are.
+/// The programs, and the places of counters.
 pub struct Arrays {
     object: Object,
     read: Runner,
@@ -38,7 +38,7 @@ pub struct Arrays {
     plan: Shared,
     holders: Shared,
     section: Shared,
-    /// The CPUs that the kernel may have; it counts for those that are offline, too.
+    /// The CPUs that the kernel may have. Those that are offline count, too.
     pub cpus: Vec<u32>,
     pub layout: Layout,
     of: Of,
@@ -49,10 +49,10 @@ fn failed(why: impl Into<String>) -> Error {
 }
 
 impl Arrays {
-    /// Loads the programs, and finds out where counters of these protocols are, of namespaces or of devices.
+    /// Loads the programs, and finds the counters of these protocols, of namespaces or of devices.
     ///
     /// # Errors
-    /// Why this kernel or this user does not let them be read.
+    /// The reason why this kernel or this user can't read them.
     pub fn open(of: Of, wanted: &[&'static Protocol]) -> Result<Self, Error> {
         let shown = shown(of, wanted)?;
         let types = Types::read().map_err(failed)?;
@@ -84,7 +84,7 @@ impl Arrays {
         Ok(arrays)
     }
 
-    /// Finds out where the data of each CPU is; on the CPU itself, where the kernel does not tell it of others.
+    /// Finds where the data of each CPU is. `on_itself`: the program must run on that CPU.
     fn find_cpus(&self, program: &str, on_itself: bool) -> Result<(), Error> {
         let allowed = sched_getaffinity(None).map_err(|e| failed(format!("the own CPUs are not known: {e}")))?;
         let found = (0..).zip(&self.cpus).try_for_each(|(place, cpu)| {
@@ -106,14 +106,14 @@ impl Arrays {
         found
     }
 
-    /// Finds the counters of all protocols: reads the kernel's lists of names.
+    /// Finds the counters of all protocols, by the kernel's lists of names.
     fn lay_out(&mut self, shown: &Shown, types: &Types) -> Result<(), Error> {
         let element = types.element().ok_or_else(|| failed("the kernel's types have no struct snmp_mib"))?;
         if self.run("snmp_constant", [0, 0])? != 0 {
             return Err(failed("the loopback device has no operations"));
         }
         let inside = self.cursor.read::<u64>(0, offset_of!(abi::snmp_cursor, at)) / STEP * STEP;
-        // Room for all of it: memory counts only once it is written, and a vector that grows is copied, twice as large.
+        // Room for all of it. Memory is used only once it is written. A vector that grows would be copied, to twice its size.
         let most = (DOWN + UP.into_iter().max().unwrap_or(0)) * STEP;
         let mut memory = Memory { base: inside, bytes: Vec::with_capacity(usize::try_from(most).unwrap_or(0)) };
         for _ in 0..DOWN {
@@ -145,7 +145,7 @@ impl Arrays {
         Ok(())
     }
 
-    /// As much of the kernel's memory as there is from an address on.
+    /// Copies the kernel's memory from an address on, as far as it exists.
     fn memory(&self, from: u64) -> Result<Vec<u8>, Error> {
         let bytes = self.run("snmp_memory", [from, 0])?;
         let mut words = vec![0_u64; (bytes as usize).min(STEP as usize) / size_of::<u64>()];
@@ -153,13 +153,13 @@ impl Arrays {
         Ok(words.into_iter().flat_map(u64::to_ne_bytes).collect())
     }
 
-    /// Tells the programs what to copy.
+    /// Sets the programs' plan: the arrays to copy.
     fn set_plan(&self, types: &Types) -> Result<(), Error> {
         let too_many = |what: &str| failed(format!("this kernel has more {what} than this topstat expects"));
         let bytes =
             types.size(self.of.pointers()).ok_or_else(|| failed("the kernel's types have no such structure"))?;
         let most = abi::SNMP_POINTERS as usize * size_of::<u64>();
-        // A field that is farther back than the copy reaches could not be followed.
+        // A pointer behind the end of the copied structure could not be followed.
         let farthest = self.layout.blocks.iter().map(|block| block.pointer + 1).max().unwrap_or(0) * size_of::<u64>();
         if farthest > most {
             return Err(too_many("arrays of counters"));
@@ -192,7 +192,7 @@ impl Arrays {
         Ok(())
     }
 
-    /// The inode of the host's namespace, the first that the kernel has made.
+    /// The inode of the host's namespace: the first that the kernel has made.
     ///
     /// # Errors
     /// When the kernel does not run the programs.
@@ -206,7 +206,7 @@ impl Arrays {
         }
     }
 
-    /// What a reading of these arrays has room for.
+    /// The number of words of a reading of these arrays.
     pub fn shape(&self) -> Shape {
         Shape { cpus: self.cpus.len(), cpu_words: self.layout.words(false), shared_words: self.layout.words(true) }
     }
@@ -231,7 +231,7 @@ impl Arrays {
         Ok(())
     }
 
-    /// Copies all that is listed, in as many runs as it takes; the first one lists the namespaces if need be.
+    /// Copies all listed holders, in several runs if necessary. With `list`, the first run lists the namespaces.
     fn copy(&mut self, list: bool, raw: &mut Raw) -> Result<(), Error> {
         let units = self.cpus.len() + usize::from(raw.shape().shared_words > 0);
         let mut states = [0_u64; abi::SNMP_UNITS as usize / size_of::<u64>()];
@@ -262,7 +262,7 @@ impl Arrays {
         Ok(())
     }
 
-    /// Takes over what a run has copied of a holder. Returns how many words that were, of those from `at` on.
+    /// Takes over the words that a run has copied of a holder, from `at` on. Returns their number.
     fn take(&self, raw: &mut Raw, holder: usize, unit: usize, state: u8, at: usize) -> usize {
         if u32::from(state) & ((1 << abi::SNMP_UNIT_GROUPS) - 1) != abi::SNMP_UNIT_READ {
             raw.gone(holder);
@@ -287,7 +287,7 @@ impl Arrays {
         from - at
     }
 
-    /// Has the walk through the namespaces list this one, or all.
+    /// Makes the walk through the namespaces list this one, or all.
     fn choose(&self, only: Option<u32>) {
         self.plan.write(0, offset_of!(abi::snmp_plan, only), only.unwrap_or(0));
     }
@@ -300,13 +300,13 @@ impl Arrays {
         }
     }
 
-    /// What is in the directory.
+    /// The holders in the directory.
     fn listed(&self) -> impl Iterator<Item = abi::snmp_holder> {
         let found = self.field(offset_of!(abi::snmp_cursor, found)).min(abi::SNMP_HOLDERS);
         (0..found as usize).map(|place| self.holders.read::<abi::snmp_holder>(place, 0))
     }
 
-    /// Has the directory list these.
+    /// Writes these holders into the directory.
     fn list(&self, holders: &[abi::snmp_holder]) {
         for (place, holder) in holders.iter().enumerate() {
             self.holders.write(place, 0, *holder);
@@ -314,11 +314,11 @@ impl Arrays {
         self.cursor.write(0, offset_of!(abi::snmp_cursor, found), number(holders.len()));
     }
 
-    /// Lists the devices of these namespaces; only those of a name, if there is one.
+    /// Lists the devices of these namespaces; if a name is given, only devices of that name.
     fn list_devices(&self, namespaces: &[abi::snmp_holder], name: Option<&str>) -> Result<(), Error> {
         self.list(&[]);
         for namespace in namespaces {
-            // One that is gone meanwhile has none.
+            // A namespace that has ended since it was listed has no devices.
             run(&self.list_devices, &[namespace.address, namespace.inum.into()])?;
         }
         if let Some(name) = name {
@@ -332,7 +332,7 @@ impl Arrays {
         self.cursor.read(0, offset)
     }
 
-    /// Runs one of the programs that are run only when all is set up.
+    /// Runs a program without a permanent runner.
     fn run(&self, name: &str, args: [u64; 2]) -> Result<u32, Error> {
         run(&Runner::new(&self.object, name)?, &args)
     }
@@ -347,10 +347,10 @@ fn holder_of(holder: &abi::snmp_holder, device: bool) -> Holder {
     Holder { key, device: device.then(|| text(&holder.name)), groups: 0, gone: false }
 }
 
-/// Loads the programs, and finds out where all counters of namespaces are.
+/// Loads the programs, and finds all counters of namespaces.
 ///
 /// # Errors
-/// As [`Arrays::open`]; and where some of what `/proc` shows was not found.
+/// As [`Arrays::open`]; and when a counter in `/proc` was not found.
 pub fn try_load() -> Result<(), Error> {
     let all: Vec<&Protocol> = protocols().iter().collect();
     let unknown = Arrays::open(Of::Namespaces, &all)?.layout.unknown;
@@ -360,7 +360,8 @@ pub fn try_load() -> Result<(), Error> {
     }
 }
 
-/// What `/proc` shows, of the own namespace or of a device in it: all have the same counters.
+/// The counters that `/proc` shows, of the own namespace or of its loopback device. All namespaces and devices have the same
+/// counters.
 fn shown(of: Of, wanted: &[&'static Protocol]) -> Result<Shown, Error> {
     let net = std::path::Path::new("/proc/thread-self/net");
     let shown = match of {
@@ -381,13 +382,13 @@ fn number(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// A name as the kernel has it, up to the first zero.
+/// A name of the kernel, up to the first zero.
 fn text(name: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = name.iter().map(|c| c.cast_unsigned()).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The numbers of the CPUs that the kernel may have: there may be gaps.
+/// The numbers of the CPUs that the kernel may have. There may be gaps.
 fn possible_cpus() -> Result<Vec<u32>, Error> {
     let path = "/sys/devices/system/cpu/possible";
     let text = fs::read_to_string(path).map_err(|e| failed(format!("{path}: {e}")))?;

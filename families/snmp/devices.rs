@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What drivers count of network devices, as `/proc/PID/net/dev` shows it: each in its own way, and only in all.
+//! The drivers' counters of network devices, as `/proc/PID/net/dev` shows them. Each driver counts in its own way; there are only
+//! sums.
 
 use std::io;
 use std::path::Path;
 
-/// Devices that are read of a namespace, at most; the text of so many has 2 MiB. What is beyond is counted.
+/// Devices that are read of a namespace, at most; the text for this number has 2 MiB. The others are only counted.
 pub const MOST: usize = 16_384;
-/// Numbers that stand behind a device's name.
+/// The numbers behind a device's name.
 pub const NUMBERS: usize = 16;
 
 /// A device of a namespace, and its numbers.
@@ -16,12 +17,12 @@ pub struct Device {
     pub numbers: [u64; NUMBERS],
 }
 
-/// Reads those of a namespace, below its `/proc/PID/net`. Gives them, and how many others there are.
+/// Reads the devices of a namespace, below its `/proc/PID/net`. Returns them, and the number of the devices beyond [`MOST`].
 ///
 /// # Errors
 /// When the file can't be read.
 pub fn read(net: &Path) -> io::Result<(Vec<Device>, u64)> {
-    // A name is bytes of whatever user chose it.
+    // A name may contain any bytes: users choose it.
     let text = std::fs::read(net.join("dev"))?;
     Ok(parse(&text))
 }
@@ -35,7 +36,7 @@ fn parse(text: &[u8]) -> (Vec<Device>, u64) {
     (devices, beyond)
 }
 
-/// A line: a name, which has neither blanks nor colons, a colon, and the numbers. The two lines of titles have no number.
+/// Parses a line: a name without blanks and colons, a colon, and the numbers. The two title lines have no numbers.
 fn device(line: &[u8]) -> Option<Device> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let (name, rest) = line.split_at(colon);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `/proc/PID/net` shows of counters: their names, and their sums.
+//! Reads the names and sums of counters from `/proc/PID/net`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,13 +8,13 @@ use std::path::Path;
 
 use super::protocols::{Protocol, protocols};
 
-/// The counters of each protocol that the kernel has, in its order.
+/// The counters of each protocol that the kernel has, in the kernel's order.
 pub type Shown = Vec<(&'static Protocol, Vec<(String, u64)>)>;
 
-/// Reads the counters of a namespace, below its `/proc/PID/net`, of these protocols. A protocol that is not there has none.
+/// Reads the counters of these protocols in a namespace, below its `/proc/PID/net`. A protocol without a file is left out.
 ///
 /// # Errors
-/// When a file that is there can't be read.
+/// When an existing file can't be read.
 pub fn namespace(net: &Path, wanted: &[&'static Protocol]) -> io::Result<Shown> {
     let mut texts: HashMap<&str, String> = HashMap::new();
     let mut shown = Shown::new();
@@ -30,10 +30,10 @@ pub fn namespace(net: &Path, wanted: &[&'static Protocol]) -> io::Result<Shown> 
     Ok(shown)
 }
 
-/// Reads the counters of a device, which has those of IPv6 only.
+/// Reads the counters of a device. A device has counters of IPv6 only.
 ///
 /// # Errors
-/// When its file can't be read; a device without IPv6 has none.
+/// When its file can't be read. A device without IPv6 has no file, and no counters.
 pub fn device(net: &Path, name: &str, wanted: &[&'static Protocol]) -> io::Result<Shown> {
     let text = text(&net.join("dev_snmp6").join(name))?;
     let of_devices = protocols().iter().filter(|own| own.device.is_some());
@@ -41,7 +41,7 @@ pub fn device(net: &Path, name: &str, wanted: &[&'static Protocol]) -> io::Resul
     Ok(wanted.map(|protocol| (protocol, counters(protocol, &text))).filter(|(_, all)| !all.is_empty()).collect())
 }
 
-/// The text of a file; of one that is not there, none.
+/// The text of a file. Empty if there is no file.
 fn text(path: &Path) -> io::Result<String> {
     match fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -63,7 +63,7 @@ fn counters(protocol: &Protocol, text: &str) -> Vec<(String, u64)> {
         }
         return all;
     }
-    // Types of ICMP messages that have been counted are in lines of their own.
+    // Types of ICMP messages that were counted are in separate lines.
     let titles = [protocol.title.to_owned(), format!("{}Msg", protocol.title)];
     let titles = &titles[..if protocol.types.is_some() { 2 } else { 1 }];
     let mut lines = text.lines();
@@ -79,7 +79,7 @@ fn counters(protocol: &Protocol, text: &str) -> Vec<(String, u64)> {
     all
 }
 
-/// A value. Gauges may be negative: they are kept as the kernel keeps them.
+/// A value. Gauges may be negative: they keep the kernel's bits.
 fn number(text: &str) -> u64 {
     text.parse().or_else(|_| text.parse::<i64>().map(i64::cast_unsigned)).unwrap_or(0)
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * Finds out, when a reader is opened, where things are: lists of names in the kernel's memory, and the data of each CPU.
- */
+/* Finds, when a reader is opened, the lists of names in the kernel's memory, and the data of each CPU. */
 #ifndef TOPSTAT_SNMP_FIND_BPF_H
 #define TOPSTAT_SNMP_FIND_BPF_H
 
 /*
- * Copy the kernel's own memory from an address (argument 0) on, as far as it is there: the lists of its counters' names.
- * Returns how many bytes.
+ * Copies the kernel's own memory from an address (argument 0) on, as far as it exists: it contains the lists of the counters'
+ * names. Returns the number of bytes.
  */
 SEC("raw_tp")
 int snmp_memory(struct bpf_raw_tracepoint_args *ctx)
@@ -26,7 +24,7 @@ int snmp_memory(struct bpf_raw_tracepoint_args *ctx)
 	return i * SNMP_BLOCK_BYTES;
 }
 
-/* Find an address in the kernel's read-only memory: that of the operations of a device that every kernel has. */
+/* Finds an address in the kernel's read-only memory: the address of the operations of a device that every kernel has. */
 SEC("raw_tp")
 int snmp_constant(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -40,8 +38,8 @@ int snmp_constant(struct bpf_raw_tracepoint_args *ctx)
 }
 
 /*
- * Find out where a CPU's data is: the address of something on the CPU, less its address before a CPU is chosen. Arguments:
- * the CPU, and its place in `offsets`.
+ * Finds where a CPU's data is: the address of a value on the CPU, less the value's address before a CPU is chosen. Arguments: the
+ * CPU, and its place in `offsets`.
  */
 static __always_inline int snmp_keep(u64 there, u32 place)
 {
@@ -50,7 +48,7 @@ static __always_inline int snmp_keep(u64 there, u32 place)
 
 	if (!c || !offset || !there)
 		return -1;
-	/* By way of memory, which makes numbers of addresses. */
+	/* Through memory, which turns addresses into numbers. */
 	ts_write(c->there, there);
 	ts_write(c->raw, (u64)&anywhere);
 	if (READ(&c->raw, FIELD(struct bpf_array, ts_read(c->raw), pptrs)))
@@ -68,7 +66,7 @@ int snmp_offset(struct bpf_raw_tracepoint_args *ctx)
 }
 
 /*
- * The same of the CPU that this runs on, which is the one in argument 0: before Linux 5.19, which brought
+ * Finds where the current CPU's data is; argument 0 must be the current CPU. For kernels before Linux 5.19, which brought
  * bpf_map_lookup_percpu_elem() (07343110b293).
  */
 SEC("raw_tp")

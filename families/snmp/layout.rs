@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where each counter is: which array, by the kernel's types (BTF), and which number in it, by its lists of names.
+//! Finds each counter: its array by the kernel's types (BTF), and its number in the array by the kernel's lists of names.
 
 use std::sync::Arc;
 
@@ -15,37 +15,37 @@ use super::protocols::{Protocol, TYPES, is_gauge};
 /// An array of a holder: a namespace or a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The field that points to it.
+    /// The field that points to the array.
     pub field: &'static str,
-    /// Which pointer of the holder's that is.
+    /// The index of that pointer among the holder's pointers.
     pub pointer: usize,
-    /// How many counters it has, 8 bytes each.
+    /// The number of its counters, of 8 bytes each.
     pub words: usize,
     /// Whether all CPUs share it.
     pub shared: bool,
-    /// A bit, of what counts the messages of a protocol that also counts them by type, and of what counts them by type.
+    /// A bit that connects two arrays: the messages of a protocol, and these messages by type. 0: no group.
     pub group: u8,
-    /// Which of its counters count the messages received and sent, if it has these.
+    /// The indexes of the counters of all messages, received and sent, if the array has them.
     pub messages: Option<(usize, usize)>,
 }
 
 impl Block {
-    /// Whether it is read only if any messages of its group were counted.
+    /// Whether the array is read only if messages of its group were counted.
     pub fn on_demand(&self) -> bool {
         self.group != 0 && self.messages.is_none()
     }
 }
 
-/// Where a counter is among the words that are read of a holder.
+/// The place of a counter among the words that are read of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// In those of each CPU.
+    /// Among the words of each CPU.
     Cpu(usize),
-    /// In those that all CPUs share.
+    /// Among the words that all CPUs share.
     Shared(usize),
-    /// In those of messages by type, which are read only if the group's messages were counted; else all are 0.
+    /// Among the messages by type. They are read only if the group's messages were counted; else all are 0.
     ByType {
-        /// Among the words that all CPUs share.
+        /// The index among the words that all CPUs share.
         word: usize,
         /// See [`Block::group`].
         group: u8,
@@ -59,48 +59,48 @@ pub struct Place {
     pub name: Arc<str>,
     /// Count or gauge.
     pub kind: CounterKind,
-    /// Where it is.
+    /// Its place.
     pub at: At,
-    /// It is shown only where it is not 0, as in `/proc`.
+    /// The counter is shown only if it is not 0, as in `/proc`.
     pub if_any: bool,
 }
 
-/// Where all counters of a holder are.
+/// The places of all counters of a holder.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// What is read; the words of each come one after the other.
+    /// The arrays that are read. Their words come one after the other.
     pub blocks: Vec<Block>,
     /// The counters of each protocol.
     pub protocols: Vec<(&'static str, Vec<Place>)>,
-    /// What `/proc` has, and was not found.
+    /// Counters that `/proc` has, and that were not found.
     pub unknown: Vec<String>,
 }
 
-/// The kernel's types, as far as they are of use here.
+/// The kernel's types.
 pub struct Types {
     btf: Btf<'static>,
 }
 
-/// How a counter of `/proc` is to be understood.
+/// The kind of a counter in `/proc`.
 pub fn kind(name: &str) -> CounterKind {
     if is_gauge(name) { CounterKind::Gauge } else { CounterKind::Count }
 }
 
 impl Types {
-    /// Those of the running kernel.
+    /// The types of the running kernel.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The reason why the types can't be read.
     pub fn read() -> Result<Self, String> {
         Btf::from_vmlinux().map(|btf| Self { btf }).map_err(|e| format!("the kernel's types can't be read: {e}"))
     }
 
-    /// The bytes of a structure.
+    /// The size of a structure, in bytes.
     pub fn size(&self, structure: &str) -> Option<usize> {
         self.btf.type_by_name::<Struct<'_>>(structure).map(|structure| structure.size())
     }
 
-    /// Where a field of a structure is, and its type.
+    /// The offset of a field in a structure, and the field's type.
     fn field(&self, structure: &str, field: &str) -> Option<(usize, BtfType<'_>)> {
         let structure: Struct<'_> = self.btf.type_by_name(structure)?;
         let member = structure.iter().find(|member| member.name.is_some_and(|name| name == field))?;
@@ -108,14 +108,14 @@ impl Types {
         Some((offset as usize / 8, self.btf.type_by_id(member.ty)?))
     }
 
-    /// Where the fields of `struct snmp_mib` are.
+    /// The offsets of the fields of `struct snmp_mib`.
     pub fn element(&self) -> Option<Element> {
         let structure = "snmp_mib";
         let at = |field| self.field(structure, field).map(|(offset, _)| offset);
         Some(Element { size: self.size(structure)?, name: at("name")?, entry: at("entry")? })
     }
 
-    /// The array that a field of a structure of pointers leads to. `None`: this kernel does not have it.
+    /// The array that a field in a structure of pointers points to. `None`: this kernel does not have it.
     fn block(&self, structure: &str, field: &'static str, shared: bool) -> Option<Block> {
         let (offset, pointer) = self.field(structure, field)?;
         let target = Ptr::try_from(pointer.skip_mods_and_typedefs()).ok()?.referenced_type().skip_mods_and_typedefs();
@@ -126,7 +126,7 @@ impl Types {
         Some(Block { field, pointer, words, shared, group: 0, messages: None })
     }
 
-    /// The value of a constant of some enumeration without a name.
+    /// The value of a constant in an enumeration.
     fn constant(&self, wanted: &str) -> Option<usize> {
         self.btf.type_by_kind::<Enum<'_>>().find_map(|constants| {
             let constant = constants.iter().find(|constant| constant.name.is_some_and(|name| name == wanted))?;
@@ -141,7 +141,7 @@ impl Types {
     }
 }
 
-/// Whose arrays are laid out.
+/// The holders whose arrays are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     Namespaces,
@@ -157,7 +157,7 @@ impl Of {
         }
     }
 
-    /// The fields of a protocol's arrays: of its counters, and whether CPUs share it; of its types.
+    /// The fields of a protocol's arrays: its counters, with whether CPUs share them, and its messages by type.
     fn arrays(self, protocol: &Protocol) -> (Option<(&'static str, bool)>, Option<&'static str>) {
         match self {
             Self::Namespaces => (Some((protocol.array, false)), protocol.types.map(|types| types.array)),
@@ -167,7 +167,7 @@ impl Of {
 }
 
 impl Layout {
-    /// The layout of what `/proc` shows, in the kernel's arrays.
+    /// The layout of the counters in `/proc`, in the kernel's arrays.
     pub fn of_arrays(of: Of, shown: &Shown, types: &Types, memory: &Memory, element: Element) -> Self {
         let mut layout = Self::default();
         let wanted: Vec<Vec<&str>> =
@@ -182,7 +182,7 @@ impl Layout {
             let mut places = Vec::new();
             for (index, (name, _)) in counters.iter().enumerate() {
                 let listed = entries.get(index).copied();
-                // Types come before constants: the kernel has kept constants of types that it counts by type since.
+                // Types come before constants: the kernel still has constants of types that it now counts by type.
                 let by_type = protocol.type_of(name).zip(by_type.as_ref()).filter(|_| listed.is_none());
                 let at = match by_type {
                     Some((number, by_type)) => layout.place(by_type, number),
@@ -208,7 +208,7 @@ impl Layout {
         layout
     }
 
-    /// The layout of what `/proc` shows, one after the other.
+    /// The layout of the counters in `/proc`, one after the other.
     pub fn of_files(shown: &Shown) -> Self {
         let mut layout = Self::default();
         let mut words = 0;
@@ -233,7 +233,7 @@ impl Layout {
         layout
     }
 
-    /// Where these counters are, by protocol and name; of those that are there.
+    /// The places of these counters, by protocol and name. Counters that do not exist are left out.
     pub fn find(&self, names: &[(&str, &str)]) -> Vec<At> {
         let find = |(protocol, name): &(&str, &str)| {
             let (_, places) = self.protocols.iter().find(|(known, _)| known == protocol)?;
@@ -242,7 +242,7 @@ impl Layout {
         names.iter().filter_map(find).collect()
     }
 
-    /// Adds an array, unless it is there.
+    /// Adds an array, unless it was added before.
     fn add(&mut self, types: &Types, of: Of, field: &'static str, shared: bool) -> Option<Block> {
         if let Some(block) = self.blocks.iter().find(|block| block.field == field) {
             return Some(block.clone());
@@ -252,8 +252,8 @@ impl Layout {
         Some(block)
     }
 
-    /// Has the array of a protocol's messages by type be read only if any messages were counted, as far as it is known what
-    /// counts those.
+    /// Makes the array of a protocol's messages by type be read only if any messages were counted, provided that the counters of
+    /// all messages are known.
     fn group(&mut self, types: &Types, protocol: &Protocol, array: Option<&Block>, by_type: Option<&Block>) {
         let bit = 1 << self.blocks.iter().filter(|block| block.on_demand()).count();
         let messages = protocol.types.and_then(|by_type| {
@@ -270,12 +270,12 @@ impl Layout {
         }
     }
 
-    /// The words of all arrays that CPUs share, or of all that they don't.
+    /// The number of words in all arrays that CPUs share, or in all arrays that they don't share.
     pub fn words(&self, shared: bool) -> usize {
         self.blocks.iter().filter(|block| block.shared == shared).map(|block| block.words).sum()
     }
 
-    /// Where a number of an array is.
+    /// The place of an array's counter.
     fn place(&self, array: &Block, number: usize) -> Option<At> {
         if number >= array.words {
             return None;
@@ -291,7 +291,7 @@ impl Layout {
     }
 }
 
-/// Whether a name is that of a type by number. `/proc` has those that were counted; a layout has all.
+/// Whether a name belongs to a type by number. `/proc` has only the types that were counted; a layout has all.
 fn is_by_number(protocol: &Protocol, name: &str) -> bool {
     const _: () = assert!(TYPES == 256);
     protocol.types.is_some() && name.contains("Type") && protocol.type_of(name).is_some()

@@ -17,7 +17,7 @@ static __always_inline struct snmp_holder *snmp_room(struct snmp_cursor *c)
 	return h;
 }
 
-/* Take down the namespace at the cursor, and go on. Returns 1 at the end of the list. */
+/* Lists the namespace at the cursor, and goes on. Returns 1 at the end of the list. */
 __noinline int snmp_net(void)
 {
 	struct snmp_cursor *c = ONLY(cursors);
@@ -53,8 +53,8 @@ __noinline int snmp_net(void)
 }
 
 /*
- * The verifier goes through a loop step by step, up to 8,192 of them. What is called is verified by itself, so a loop of
- * loops can be longer: to SNMP_HOLDERS.
+ * The verifier goes through a loop step by step, up to 8,192 steps. A called function is verified by itself, so nested loops can
+ * take more steps: SNMP_HOLDERS.
  */
 #define STEPS 128
 _Static_assert(STEPS * STEPS == SNMP_HOLDERS, "a walk can fill the directory");
@@ -71,8 +71,8 @@ __noinline int snmp_some_nets(void)
 }
 
 /*
- * List all namespaces, from the caller's on: the list is a ring. It is walked in one run, for an element may be gone in
- * the next. If only one is wanted, the walk ends there.
+ * Lists all namespaces, from the caller's on: the list is a ring. One run walks the whole list, for an element may be gone in the
+ * next run. If only one namespace is wanted, the walk ends there.
  */
 __noinline int snmp_list(void)
 {
@@ -100,7 +100,7 @@ int snmp_nets(struct bpf_raw_tracepoint_args *ctx)
 	return snmp_list();
 }
 
-/* As snmp_net(), of devices: `first` is the head of the list, in the namespace. */
+/* As snmp_net(), for devices: `first` is the head of the list, in the namespace. */
 __noinline int snmp_device(u64 net, u32 inum)
 {
 	struct snmp_cursor *c = ONLY(cursors);
@@ -133,8 +133,8 @@ __noinline int snmp_some_devices(u64 net, u32 inum)
 }
 
 /*
- * List the devices of a namespace behind those that are listed. Arguments: the namespace's address and inode, which
- * snmp_nets() has found.
+ * Lists the devices of a namespace, behind the devices that are listed already. Arguments: the namespace's address and inode,
+ * which snmp_nets() has found.
  */
 SEC("raw_tp")
 int snmp_devices(struct bpf_raw_tracepoint_args *ctx)

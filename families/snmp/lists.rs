@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's own lists of its counters' names: arrays of `struct snmp_mib { const char *name; int entry; }` in its
-//! read-only memory. What `/proc` shows is written from them, name by name, so a list is known by its names.
+//! The kernel's own lists of its counters' names: arrays of `struct snmp_mib { const char *name; int entry; }` in its read-only
+//! memory. The kernel writes `/proc` from these lists, name by name, so a list is known by its names.
 //!
-//! Where a list lies only some kernels tell (CONFIG_KALLSYMS_ALL), so it is searched for. A list is believed only if all
-//! its names stand in it in the order in which `/proc` shows them.
+//! Only some kernels export the address of a list (CONFIG_KALLSYMS_ALL), so the lists are searched for. A list is believed only
+//! if all its names stand in it in the order in which `/proc` shows them.
 
 use std::collections::HashMap;
 
 /// A copy of a part of the kernel's memory.
 pub struct Memory {
-    /// Where it begins.
+    /// The address of the part.
     pub base: u64,
-    /// What is there.
+    /// Its content.
     pub bytes: Vec<u8>,
 }
 
-/// Where the fields of an element of a list are.
+/// The offsets of the fields in an element of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Element {
-    /// Of one element.
+    /// The size of an element.
     pub size: usize,
     /// The pointer to the name.
     pub name: usize,
@@ -33,7 +33,7 @@ impl Memory {
         self.bytes.get(offset..)
     }
 
-    /// Whether just this text, and its end, is at an address.
+    /// Whether exactly this text, with its final zero, is at an address.
     fn has(&self, address: u64, text: &str) -> bool {
         self.at(address)
             .and_then(|bytes| bytes.strip_prefix(text.as_bytes()))
@@ -44,7 +44,7 @@ impl Memory {
         self.bytes.get(offset..)?.first_chunk().copied().map(u64::from_ne_bytes)
     }
 
-    /// The entries of a list whose first element is at an offset: of as many names, in this order, as it has.
+    /// The entries of a list whose first element is at an offset: for the leading names that the list has in this order.
     fn entries(&self, offset: usize, names: &[&str], element: Element) -> Vec<usize> {
         let entry = |(index, name): (usize, &&str)| {
             let at = offset + index * element.size;
@@ -55,8 +55,8 @@ impl Memory {
         names.iter().enumerate().map_while(entry).collect()
     }
 
-    /// Finds the lists that begin with these names. Of each, as many entries as have their names in this order: a list
-    /// need not have all of them.
+    /// Finds the lists that begin with these names. For each list: the entries of the leading names that stand in this order. A
+    /// list may have fewer names.
     pub fn lists(&self, wanted: &[Vec<&str>], element: Element) -> Vec<Vec<usize>> {
         let mut found = vec![Vec::new(); wanted.len()];
         let mut by_beginning: HashMap<[u8; 4], Vec<usize>> = HashMap::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's SNMP counters: of every network namespace and device, in all and on each CPU.
+//! The kernel's SNMP counters of every network namespace and device, as sums and on each CPU.
 //!
 //! See `README.md` in this folder for where they are and how they are read.
 
@@ -33,7 +33,7 @@ pub fn family() -> Family {
     let (there, parts) = (samples::there, samples::parts);
     Family {
         name: "snmp".to_owned(),
-        abi: 0, // nothing of it is ever pinned
+        abi: 0, // the family pins nothing
         samples: samples::samples().into_iter().map(Arc::new).collect(),
         kind: Kind::Counters(Counting { try_load: arrays::try_load, there, open: tables::open, parts }),
         since: (5, 10),
@@ -42,7 +42,7 @@ pub fn family() -> Family {
     }
 }
 
-/// Where counters are read here.
+/// The line of `topstat check`: where counters are read on this host.
 fn check() -> Check {
     let (name, advice) = ("SNMP counters".to_owned(), String::new());
     let there = samples::there();

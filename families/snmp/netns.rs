@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Network namespaces, and what they are called.
+//! Network namespaces and their names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -10,57 +10,57 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::container::container;
 
-/// What means every namespace, or every device.
+/// The word for every namespace, or every device.
 pub(super) const ALL: &str = "all";
-/// Where `ip netns` keeps namespaces.
+/// The directory in which `ip netns` keeps namespaces.
 const NAMED: &str = "/run/netns";
-/// The directory of the process that is in the host's namespace.
+/// The directory of a process in the host's namespace.
 pub(super) const FIRST_PROCESS: &str = "/proc/1";
-/// How much of a container's id is shown, as container engines do.
+/// Digits of a container's id that are shown: the number that container engines show.
 const ID_DIGITS: usize = 12;
 
-/// Which namespaces.
+/// A selection of namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Netns {
-    /// The one that this process is in.
+    /// The namespace that this process is in.
     #[default]
     Own,
-    /// The host's: the first that the kernel has made.
+    /// The host's namespace: the first that the kernel has made.
     Host,
-    /// One that has this inode.
+    /// The namespace with this inode.
     Inode(u32),
-    /// All.
+    /// All namespaces.
     All,
 }
 
 /// The inode of the namespace that this process is in.
 ///
 /// # Errors
-/// When `/proc` is not there.
+/// When `/proc` is not mounted.
 pub fn own_netns() -> Result<u32, Error> {
     inode(Path::new("/proc/thread-self/ns/net"))
         .map_err(|e| Error::Kernel { what: "find the own network namespace".to_owned(), why: e.to_string() })
 }
 
-/// The inode of a namespace, by a file that is one.
+/// The inode of a namespace, by a file of the namespace.
 pub(super) fn inode(path: &Path) -> io::Result<u32> {
     let inode = fs::metadata(path)?.ino();
     u32::try_from(inode).map_err(|_| io::Error::other("not a namespace"))
 }
 
-/// What namespaces are called, and where they can be entered.
+/// The names of namespaces, and ways to enter them.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// By inode: the name of `ip netns`.
+    /// By inode: the name that `ip netns` gives.
     named: BTreeMap<u32, String>,
-    /// By inode: the process of the smallest id that is in it.
+    /// By inode: the process with the smallest id in the namespace.
     processes: BTreeMap<u32, u32>,
 }
 
-/// The namespace that a user means, in the user's words; `all` are all.
+/// Finds the namespace that a user names. `all` means all namespaces.
 ///
 /// # Errors
-/// When there is none.
+/// When no namespace has this name.
 pub fn find_netns(text: &str) -> Result<Netns, Error> {
     if text == ALL {
         return Ok(Netns::All);
@@ -75,11 +75,11 @@ pub fn find_netns(text: &str) -> Result<Netns, Error> {
 }
 
 impl Names {
-    /// Looks at `/run/netns` and at all processes.
+    /// Reads `/run/netns` and all processes.
     pub fn read() -> Self {
         let mut names = Self::default();
         for entry in fs::read_dir(NAMED).into_iter().flatten().flatten() {
-            // A file that is there after its namespace was removed is in another file system, and has other inodes.
+            // A file that remains after its namespace was removed is in another file system, with other inodes.
             if let Ok(inode) = inode(&entry.path())
                 && is_namespace(&entry.path())
             {
@@ -96,13 +96,12 @@ impl Names {
         names
     }
 
-    /// Whether nobody has looked yet.
+    /// Whether no names were read yet.
     pub fn are_unknown(&self) -> bool {
         self.named.is_empty() && self.processes.is_empty()
     }
 
-    /// What a namespace is called: as `ip netns` calls it; else the container that its first process is in, or that
-    /// process.
+    /// The name of a namespace: its name in `ip netns`, else the container of its first process, else that process.
     pub fn of(&self, inode: u32) -> Option<String> {
         if let Some(name) = self.named.get(&inode) {
             return Some(name.clone());
@@ -117,7 +116,7 @@ impl Names {
         Some(format!("pid {pid} {}", comm.trim_end()).trim_end().to_owned())
     }
 
-    /// The namespace of a name of `ip netns`, a pid (`pid:4242`), a path (`/proc/4242/ns/net`), a container's id or the
+    /// Finds a namespace by its name in `ip netns`, a pid (`pid:4242`), a path (`/proc/4242/ns/net`), a container's id or the
     /// beginning of one, or an inode.
     pub fn find(&self, text: &str) -> Option<u32> {
         if let Some((inode, _)) = self.named.iter().find(|(_, name)| *name == text) {
@@ -146,7 +145,7 @@ impl Names {
         self.processes.iter().find(|(_, pid)| of_container(pid)).map(|(inode, _)| *inode)
     }
 
-    /// All that are known, and where `/proc` shows each: a process's `net`. One without processes can only be entered.
+    /// All known namespaces, and where `/proc` shows each: a process's `net`. A namespace without processes can only be entered.
     pub fn known(&self) -> HashMap<u32, Entry> {
         let mut known: HashMap<u32, Entry> = HashMap::new();
         for (inode, name) in &self.named {
@@ -159,22 +158,24 @@ impl Names {
     }
 }
 
-/// PROC_DYNAMIC_FIRST of fs/proc/generic.c, where inodes of namespaces begin; `linux/nsfs.h` has the host's just before.
+/// The lowest inode of a namespace. Inodes begin at PROC_DYNAMIC_FIRST (fs/proc/generic.c); the host's are just below
+/// (`linux/nsfs.h`).
 const FIRST_INODE: u32 = 0xEFFF_FFF8;
 
-/// How to get at a namespace.
+/// A way to read a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A process is in it.
+    /// A process that is in it.
     Process(u32),
-    /// It is mounted there.
+    /// A file on which it is mounted.
     File(PathBuf),
-    /// Its `net` is shown there.
+    /// A directory that shows its `net`.
     Shown(PathBuf),
 }
 
 impl Entry {
-    /// Does something with the directory where `/proc` shows the namespace, in a thread that has entered it if need be.
+    /// Calls `look` with the directory in which `/proc` shows the namespace; if necessary, in a thread that has entered the
+    /// namespace.
     pub fn with<T: Send>(&self, look: impl FnOnce(&Path) -> io::Result<T> + Send) -> io::Result<T> {
         let path = match self {
             Self::Process(pid) => return look(Path::new(&format!("/proc/{pid}/net"))),
@@ -188,13 +189,13 @@ impl Entry {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             look(Path::new("/proc/thread-self/net"))
         };
-        // The thread ends in the namespace that it has entered: no other is moved.
+        // The thread ends in the namespace that it has entered. No other thread changes its namespace.
         std::thread::scope(|scope| scope.spawn(inside).join())
             .unwrap_or_else(|_| Err(io::Error::other("the thread that entered the namespace has failed")))
     }
 }
 
-/// Whether a file is a namespace: it is on nsfs, whose device has no number of its own (0) as its major number.
+/// Whether a file is a namespace: it is on nsfs.
 fn is_namespace(path: &Path) -> bool {
     let own = fs::metadata("/proc/self/ns/net").map(|own| own.dev());
     own.is_ok_and(|own| fs::metadata(path).is_ok_and(|file| file.dev() == own))

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The protocols that have counters: what their counters are called where `/proc` shows them, and which array of the
-//! kernel's they are in. There is no number of a counter in here: these are the running kernel's ([`super::layout`]).
+//! The protocols with counters: the names of their counters in `/proc`, and the kernel's arrays that contain them. Numbers of
+//! counters are not here: they come from the running kernel ([`super::layout`]).
 
 /// A protocol.
 #[derive(Debug)]
 pub struct Protocol {
-    /// Its name: its sample is `snmp_` and this.
+    /// The name. The sample's name is `snmp_` and this.
     pub name: &'static str,
-    /// What it is, for people.
+    /// A description for people.
     pub about: &'static str,
     /// The file that shows its counters, below `/proc/PID/net`.
     pub file: &'static str,
-    /// In a file of lines of many counters, what its lines begin with; else what names of its counters do.
+    /// In a file whose lines have many counters: the beginning of the protocol's lines. Else: the beginning of its counters'
+    /// names.
     pub title: &'static str,
-    /// The field of `struct netns_mib` that points to its array.
+    /// The field of `struct netns_mib` that points to the protocol's array.
     pub array: &'static str,
-    /// Of a device, the field of `struct ipv6_devstat`; and whether all CPUs share its array.
+    /// For a device: the field of `struct ipv6_devstat`, and whether all CPUs share its array.
     pub device: Option<(&'static str, bool)>,
     /// Its messages by type.
     pub types: Option<&'static Types>,
-    /// What the kernel's numbers of its counters are called that have no list of names: `ICMP_MIB_INMSGS`.
+    /// The prefix of the kernel's constants for counters without a list of names: `ICMP_MIB_INMSGS`.
     pub numbers: Option<&'static str>,
 }
 
@@ -30,13 +31,13 @@ pub struct Types {
     pub array: &'static str,
     /// The field of `struct ipv6_devstat`.
     pub device: Option<&'static str>,
-    /// The kernel's numbers of what counts all messages, received and sent.
+    /// The kernel's constants for the counters of all messages, received and sent.
     pub messages: (&'static str, &'static str),
     /// Types that have names, by the protocol's standard (RFC 792, 950; RFC 4443, 2710, 4861, 3810).
     pub names: &'static [(&'static str, usize)],
 }
 
-/// How many types a protocol has: a byte.
+/// The number of types that a protocol may have: a type is a byte.
 pub const TYPES: usize = 256;
 
 static ICMP: Types = Types {
@@ -115,23 +116,23 @@ static PROTOCOLS: [Protocol; 13] = [
     v4("xfrm", "IPsec", "xfrm_stat", "Xfrm", "xfrm_statistics"),
 ];
 
-/// All protocols, in the order they are listed.
+/// All protocols, in the order in which they are listed.
 pub fn protocols() -> &'static [Protocol] {
     &PROTOCOLS
 }
 
 impl Protocol {
-    /// Whether its file has lines of many counters.
+    /// Whether each line of its file has many counters.
     pub fn in_lines(&self) -> bool {
         matches!(self.file, "snmp" | "netstat")
     }
 
-    /// Whether a name that `/proc` has is a setting of the namespace, and no counter: no array has it.
+    /// Whether a name in `/proc` is a setting of the namespace: it is no counter, and no array has it.
     pub fn is_setting(&self, name: &str) -> bool {
         self.name == "ip" && matches!(name, "Forwarding" | "DefaultTTL")
     }
 
-    /// The number of the type that counts a name, in the array of types: received are first.
+    /// The index of a name's counter in the array of types. Received types come first.
     pub fn type_of(&self, name: &str) -> Option<usize> {
         let prefix = if self.in_lines() { "" } else { self.title };
         let name = name.strip_prefix(prefix)?;
@@ -145,7 +146,7 @@ impl Protocol {
         self.types?.names.iter().find(|(known, _)| *known == name).map(|(_, number)| first + number)
     }
 
-    /// The names of all its types by number, which `/proc` shows of those that have been counted.
+    /// The names of all types by number. `/proc` shows only the types that were counted.
     pub fn types_by_number(&self) -> impl Iterator<Item = String> {
         let prefix = if self.in_lines() { "" } else { self.title };
         let count = if self.types.is_some() { TYPES } else { 0 };
@@ -160,7 +161,7 @@ pub fn is_gauge(name: &str) -> bool {
     is_setting(name) || matches!(name, "CurrEstab" | "MPCurrEstab")
 }
 
-/// Whether it says how TCP is set up (RFC 4022), and counts nothing: it has no place among counts.
+/// Whether a counter is a setting of TCP (RFC 4022): it counts nothing, and has no place among counts.
 pub fn is_setting(name: &str) -> bool {
     matches!(name, "RtoAlgorithm" | "RtoMin" | "RtoMax" | "MaxConn")
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one reading brings, of all namespaces or devices: sums, and of each CPU what is asked for. The memory of a reading
-//! is used again by a later one.
+//! A reading of all namespaces or devices: the sums, and the chosen counters of each CPU. A later reading uses the memory of an
+//! earlier one again.
 
 use std::time::{Instant, SystemTime};
 
 use super::layout::At;
 
-/// Whose counters some are: the same at every reading, and no other's.
+/// Identifies a namespace or a device over all readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The inode of the namespace. It may be another one's once this one is gone.
+    /// The inode of the namespace. Once the namespace is gone, another one may get its inode.
     pub inum: u32,
-    /// The cookie of the namespace, which never is, where the kernel has them.
+    /// The cookie of the namespace, where the kernel has cookies. No other namespace ever gets it.
     pub id: u64,
-    /// The device's number; of a namespace 0.
+    /// The device's number; 0 for a namespace.
     pub ifindex: u32,
 }
 
@@ -22,35 +22,35 @@ pub struct Key {
 pub struct Holder {
     pub key: Key,
     pub device: Option<String>,
-    /// Whose messages by type were read: see [`At::ByType`].
+    /// The groups whose messages by type were read: see [`At::ByType`].
     pub groups: u8,
-    /// It ended while it was read: nothing of it counts.
+    /// The holder ended while it was read: none of its counters is valid.
     pub gone: bool,
 }
 
-/// How many words are read of a holder.
+/// The number of words that are read of a holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     pub cpus: usize,
-    /// Of each CPU.
+    /// Words of each CPU.
     pub cpu_words: usize,
-    /// Of those that all CPUs share.
+    /// Words that all CPUs share.
     pub shared_words: usize,
 }
 
-/// Which words are kept of each CPU; the sums of all words are.
+/// The words that are kept of each CPU. The sums of all words are always kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// All.
+    /// All words.
     #[default]
     All,
-    /// None.
+    /// No words.
     Sums,
-    /// These.
+    /// These words.
     Words(Vec<usize>),
 }
 
-/// The most words that are kept of CPUs: 64 MiB. A reading that would have more keeps none, and has sums alone.
+/// Words of single CPUs that are kept, at most: 64 MiB. A reading that would have more keeps only sums.
 const MOST_PARTS: usize = 8 << 20;
 
 /// A reading.
@@ -63,15 +63,15 @@ pub struct Raw {
     shape: Shape,
     keep: Keep,
     holders: Vec<Holder>,
-    /// Of each holder, one after the other.
+    /// The sums of each holder, one holder after the other.
     sums: Vec<u64>,
     shared: Vec<u64>,
-    /// Of each holder, CPU by CPU, the words that are kept.
+    /// The kept words of each holder, CPU by CPU.
     parts: Vec<u64>,
 }
 
 impl Raw {
-    /// One that begins now, in the memory of one that is of no use any more.
+    /// A reading that begins now. It uses the memory of an old reading again.
     pub fn new(shape: Shape, keep: &Keep, old: Option<Self>) -> Self {
         let (time, instant) = (SystemTime::now(), Instant::now());
         match old {
@@ -93,7 +93,7 @@ impl Raw {
         }
     }
 
-    /// Makes room for these. What is in it is of an older reading until it is written.
+    /// Makes room for these holders. Until words are written, they contain values of an older reading.
     pub fn begin(&mut self, holders: impl Iterator<Item = Holder>) {
         self.holders.clear();
         self.holders.extend(holders);
@@ -116,12 +116,12 @@ impl Raw {
         self.shape
     }
 
-    /// Those that were found, and may be gone since.
+    /// The holders that were listed. Some may be gone since.
     pub fn holders(&self) -> &[Holder] {
         &self.holders
     }
 
-    /// Those that are read, and their numbers.
+    /// The holders that were read, with their indexes.
     pub fn read(&self) -> impl Iterator<Item = (usize, &Holder)> {
         self.holders.iter().enumerate().filter(|(_, holder)| !holder.gone)
     }
@@ -134,7 +134,7 @@ impl Raw {
         self.holders[holder].groups = groups;
     }
 
-    /// Adds what a CPU has; CPU 0 comes first.
+    /// Adds the counters of a CPU. CPU 0 must come first.
     pub fn add_cpu(&mut self, holder: usize, cpu: usize, counters: &[u64]) {
         let words = self.shape.cpu_words;
         let sums = &mut self.sums[holder * words..][..words];
@@ -154,17 +154,17 @@ impl Raw {
         }
     }
 
-    /// Sets words that all CPUs share, from one on.
+    /// Sets words that all CPUs share, starting at word `from`.
     pub fn set_shared(&mut self, holder: usize, from: usize, words: &[u64]) {
         self.shared[holder * self.shape.shared_words + from..][..words.len()].copy_from_slice(words);
     }
 
-    /// How many words are kept of a holder on a CPU; 0 where none are.
+    /// The number of words that are kept of a holder on a CPU.
     fn kept(&self) -> usize {
         self.parts.len().checked_div(self.holders.len() * self.shape.cpus).unwrap_or(0)
     }
 
-    /// What a counter stands at, over all CPUs.
+    /// The value of a counter, over all CPUs.
     pub fn sum(&self, holder: usize, at: At) -> u64 {
         let shared = |word| self.shared[holder * self.shape.shared_words + word];
         match at {
@@ -175,7 +175,7 @@ impl Raw {
         }
     }
 
-    /// What it stands at on each CPU; none where that is not kept, or all CPUs share it.
+    /// The value of a counter on each CPU. Empty if these are not kept, or if all CPUs share the counter.
     pub fn parts(&self, holder: usize, at: At) -> Vec<u64> {
         let place = match (at, &self.keep) {
             (At::Cpu(word), Keep::All) => Some(word),
@@ -210,7 +210,7 @@ mod tests {
                 raw.add_cpu(of, 0, &[1, many, 5]);
                 raw.add_cpu(of, 1, &[2, many, u64::MAX]);
                 raw.set_shared(of, 0, &[many]);
-                // Of the last one messages by type were counted in an earlier round only.
+                // The last holder's messages by type were counted in an earlier round only.
                 raw.set_groups(of, u8::from(round == 1));
                 assert_eq!((raw.sum(of, At::Cpu(0)), raw.sum(of, At::Cpu(1))), (3, 2 * many));
                 assert_eq!((raw.sum(of, At::Cpu(2)), raw.parts(of, At::Cpu(2))), (4, vec![5, u64::MAX]));

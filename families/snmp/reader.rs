@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads counters, from the kernel's arrays or, where it does not allow that, from `/proc`; and tells what has come since
-//! the reading before.
+//! Reads counters, from the kernel's arrays or, where the kernel does not allow that, from `/proc`; and computes the increase
+//! since the previous reading.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -19,52 +19,52 @@ use super::protocols::{Protocol, protocols};
 use super::raw::{Holder, Keep, Key, Raw, Shape};
 use crate::Error;
 
-/// What to read.
+/// A selection of counters.
 #[derive(Clone, Debug, Default)]
 pub struct Select {
-    /// Of which protocols, by name; none: of all.
+    /// The names of the protocols. Empty: all protocols.
     pub protocols: Vec<String>,
-    /// Of what.
+    /// The namespaces or devices.
     pub which: Which,
-    /// What is kept of each CPU.
+    /// The counters that are kept of each CPU.
     pub keep: Keep,
-    /// From `/proc` also where the arrays can be read: for comparison.
+    /// Read `/proc` even if the arrays can be read: for comparison.
     pub from_files: bool,
 }
 
-/// Of what counters are read.
+/// A selection of namespaces or devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Which {
-    /// The namespaces, or those of the devices.
+    /// The namespaces, or the namespaces of the devices.
     pub netns: Netns,
-    /// Of devices, and not of namespaces.
+    /// Read devices, and not namespaces.
     pub devices: bool,
-    /// Of devices of this name only.
+    /// Read devices of this name only.
     pub device: Option<String>,
 }
 
-/// Reads counters again and again.
+/// Reads counters repeatedly.
 pub struct Reader {
     way: Way,
     which: Which,
-    /// The only namespace that is read.
+    /// The inode of the only namespace that is read.
     only: Option<u32>,
     keep: Keep,
     names: Names,
-    /// What namespaces were called when names were last looked up; `None`: they have no name.
+    /// Names of namespaces at the last look-up. `None`: the namespace has no name.
     called: HashMap<u32, Option<String>>,
     before: Option<Raw>,
-    /// The reading before that, whose memory is used again.
+    /// An earlier reading. Its memory is used again.
     old: Option<Raw>,
 }
 
-/// Where counters are read.
+/// A source of counters.
 enum Way {
     Arrays(Box<Arrays>),
     Files(Files),
 }
 
-/// What is needed to read `/proc`.
+/// The state for reading `/proc`.
 struct Files {
     layout: Layout,
     wanted: Vec<&'static Protocol>,
@@ -74,10 +74,10 @@ struct Files {
 }
 
 impl Reader {
-    /// Finds out how counters are read here: from the arrays, if that is allowed.
+    /// Opens a reader: on the arrays, if the kernel allows that, else on `/proc`.
     ///
     /// # Errors
-    /// When a protocol is not known, or `/proc` can't be read either.
+    /// When a protocol is unknown, or `/proc` can't be read either.
     pub fn open(select: &Select) -> Result<Self, Error> {
         let of = if select.which.devices { Of::Devices } else { Of::Namespaces };
         let wanted = wanted(&select.protocols, of)?;
@@ -89,7 +89,7 @@ impl Reader {
             Ok(arrays) => Way::Arrays(Box::new(arrays)),
             Err(why) => Way::Files(Files::open(of, wanted, why)?),
         };
-        // A namespace that the caller enters later is not the own one of this reader.
+        // The own namespace is the caller's namespace now, even if the caller enters another one later.
         let only = match &select.which.netns {
             Netns::Own => Some(own_netns()?),
             Netns::Host => Some(way.host()?),
@@ -100,10 +100,10 @@ impl Reader {
         Ok(Self { way, which, only, keep, names: Names::default(), called: HashMap::new(), before: None, old: None })
     }
 
-    /// Reads what is to be read, and keeps it for the next time.
+    /// Reads the selected counters, and keeps the reading for the next difference.
     ///
     /// # Errors
-    /// When the kernel does not let it be read.
+    /// When the kernel refuses the reading.
     pub fn read(&mut self) -> Result<Counters, Error> {
         let raw = self.raw()?;
         self.look_up_names(&raw);
@@ -112,7 +112,7 @@ impl Reader {
         Ok(counters)
     }
 
-    /// Reads what is to be read, and drops it: for measurements. Returns of how many namespaces or devices it was.
+    /// Reads the selected counters and drops them: for measurements. Returns the number of namespaces or devices.
     ///
     /// # Errors
     /// As [`Reader::read`].
@@ -123,7 +123,7 @@ impl Reader {
         Ok(read)
     }
 
-    /// Reads what is to be read, as it comes.
+    /// Reads the selected counters without differences.
     pub(super) fn raw(&mut self) -> Result<Raw, Error> {
         let mut raw = Raw::new(self.way.shape(), &self.keep, self.old.take());
         match &mut self.way {
@@ -136,32 +136,32 @@ impl Reader {
         Ok(raw)
     }
 
-    /// Takes back a reading that is of no use any more, for the memory that it has.
+    /// Takes a finished reading back, to use its memory again.
     pub(super) fn done(&mut self, raw: Raw) {
         self.old = Some(raw);
     }
 
-    /// The inode of the namespace, if it is of one.
+    /// The inode of the namespace, if only one is read.
     pub(super) fn only(&self) -> Option<u32> {
         self.only
     }
 
-    /// What is kept of each CPU from now on.
+    /// Sets the counters that are kept of each CPU from now on.
     pub(super) fn keep(&mut self, keep: Keep) {
         self.keep = keep;
     }
 
-    /// Where counters are, and the CPUs that have them.
+    /// The places of the counters, and the CPUs.
     pub(super) fn layout(&self) -> (&Layout, &[u32]) {
         self.way.layout()
     }
 
-    /// What a namespace was called when names were last looked up.
+    /// The name of a namespace at the last look-up.
     pub(super) fn name(&self, inode: u32) -> Option<String> {
         self.called.get(&inode).cloned().flatten()
     }
 
-    /// Looks for names, if there are namespaces that were not there when that was done last.
+    /// Looks names up again, if the reading contains namespaces that the last look-up did not have.
     pub(super) fn look_up_names(&mut self, raw: &Raw) {
         let inodes: HashSet<u32> = raw.read().map(|(_, holder)| holder.key.inum).collect();
         if inodes.iter().any(|inode| !self.called.contains_key(inode)) {
@@ -200,7 +200,7 @@ impl Reader {
     }
 }
 
-/// The protocols of these names, which are there for devices or for namespaces.
+/// The protocols of these names that exist for devices or for namespaces.
 fn wanted(names: &[String], of: Of) -> Result<Vec<&'static Protocol>, Error> {
     let there = |protocol: &&Protocol| of == Of::Namespaces || protocol.device.is_some();
     if let Some(unknown) = names.iter().find(|name| !protocols().iter().any(|protocol| protocol.name == **name)) {
@@ -222,7 +222,7 @@ fn wanted(names: &[String], of: Of) -> Result<Vec<&'static Protocol>, Error> {
 /// A holder's part of a reading.
 type OfHolder<'a> = (&'a Raw, usize);
 
-/// A counter of a holder. `None`: it is one of those that are there only once something was counted.
+/// A counter of a holder. `None`: the counter is shown only if it is not 0, and it is 0.
 fn counter(place: &Place, now: OfHolder<'_>, earlier: Option<OfHolder<'_>>) -> Option<Counter> {
     if place.if_any && now.0.sum(now.1, place.at) == 0 {
         return None;
@@ -238,7 +238,7 @@ impl Way {
     fn host(&self) -> Result<u32, Error> {
         match self {
             Self::Arrays(arrays) => arrays.host(),
-            // The first process is in it. Who may not look into that process has no number for it.
+            // The first process is in it. Without permission to look into that process, its inode is taken as 0.
             Self::Files(_) => Ok(inode(Path::new(FIRST_PROCESS).join("ns/net").as_path()).unwrap_or(0)),
         }
     }
@@ -284,7 +284,7 @@ impl Files {
         Ok(Self { layout, wanted, why, places })
     }
 
-    /// Reads the files of each namespace: by a process that is in it, or from inside.
+    /// Reads the files of each namespace, by a process that is in it or from inside.
     fn read(&self, chosen: Option<u32>, which: &Which, names: &Names, raw: &mut Raw) -> Result<(), Error> {
         let own = own_netns()?;
         let known = names.known();
@@ -304,7 +304,7 @@ impl Files {
             };
             match read {
                 Ok(holdings) => all.extend(holdings),
-                // Its last process has ended meanwhile.
+                // The namespace's last process has ended since the look-up.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => {
                     let what = format!("read the counters of network namespace {inum}");
@@ -320,7 +320,7 @@ impl Files {
         Ok(())
     }
 
-    /// A namespace or its devices, and their counters.
+    /// A namespace or its devices, with their counters.
     fn holdings(&self, net: &Path, inum: u32, which: &Which) -> io::Result<Vec<(Holder, Vec<u64>)>> {
         let holder = |ifindex, device| Holder { key: Key { inum, id: 0, ifindex }, device, groups: 0, gone: false };
         if !which.devices {
@@ -336,7 +336,7 @@ impl Files {
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
             let ifindex = text.split_whitespace().nth(1).and_then(|index| index.parse().ok()).unwrap_or(0);
             let shown = files::device(net, &name, &self.wanted)?;
-            // One that is gone meanwhile shows nothing.
+            // A device that has ended since the look-up shows nothing.
             if !shown.is_empty() {
                 all.push((holder(ifindex, Some(name)), self.words(&shown)));
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The samples of counters: one for each protocol, and devices and namespaces.
+//! The samples of counters: one for each protocol, one for devices, and one for namespaces.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use super::protocols::{Protocol, protocols};
 use crate::family::{FieldAt, FilterBy, Objects, RowColumn};
 use crate::{SampleInfo, TableInfo};
 
-/// What a protocol's sample has before the protocol's name.
+/// The prefix of a protocol's name in its sample's name.
 pub const PREFIX: &str = "snmp_";
 pub const DEVICES: &str = "net_devs";
 pub const NAMESPACES: &str = "net_namespaces";
 
-/// What devices and namespaces are ranked by: a table's name, its unit, and what it counts of each.
+/// The norms by which devices and namespaces are ranked.
 pub const NORMS: [Norm; 4] = [
     Norm {
         name: "packets",
@@ -72,27 +72,27 @@ pub const NORMS: [Norm; 4] = [
     },
 ];
 
-/// What devices and namespaces are ranked by, received and sent apart.
+/// A norm by which devices and namespaces are ranked; received and sent are separate parts.
 pub struct Norm {
-    /// The name of the dynamic table; the running total's has [`TOTAL`] behind it.
+    /// The name of the dynamic table. The running total's name has [`TOTAL`] behind it.
     pub name: &'static str,
     pub unit: Unit,
-    /// Which words behind a device's name in `/proc/net/dev`, from 1.
+    /// Positions of the words behind a device's name in `/proc/net/dev`, from 1.
     pub of_device: [usize; 2],
-    /// The counters that are added up, by protocol and name. What a kernel does not have adds nothing.
+    /// The counters that are added up, by protocol and name. A counter that the kernel does not have adds nothing.
     pub of_namespace: [&'static [(&'static str, &'static str)]; 2],
 }
 
-/// What the name of a running total ends with, beside a dynamic table of the same.
+/// The end of a running total's name, behind the dynamic table's name.
 pub const TOTAL: &str = "_total";
-/// The table of namespaces by a counter that is chosen, and the counter if none is.
+/// The table of namespaces by a chosen counter, and the counter if none is chosen.
 pub const CHOSEN: &str = "counter";
 pub const CHOSEN_UNLESS: (&str, &str) = ("tcp", "RetransSegs");
 
-/// What the values of [`NORMS`] are made of.
+/// The parts of the values of [`NORMS`].
 pub const PARTS: [&str; 2] = ["rx", "tx"];
 
-/// A column whose fields the reader itself says.
+/// A column whose fields the reader itself provides.
 fn column(name: &'static str, kind: ColumnKind) -> RowColumn {
     RowColumn::new(name, kind, FieldAt::Told)
 }
@@ -101,7 +101,7 @@ fn optional(name: &'static str, kind: ColumnKind) -> RowColumn {
     RowColumn::optional(name, kind, FieldAt::Told)
 }
 
-/// All samples: those of protocols first, in the order of [`protocols`].
+/// All samples: the samples of protocols first, in the order of [`protocols`].
 pub fn samples() -> Vec<SampleInfo> {
     let of_protocols = protocols().iter().map(of_protocol);
     of_protocols.chain([devices(), namespaces()]).collect()
@@ -156,7 +156,7 @@ fn namespaces() -> SampleInfo {
     SampleInfo::new(NAMESPACES, about, Objects::Counter, columns, tables)
 }
 
-/// The samples that this kernel has counters of. All namespaces have the same.
+/// The samples for which this kernel has counters. All namespaces have the same counters.
 pub fn there() -> Vec<String> {
     let all: Vec<&Protocol> = protocols().iter().collect();
     let shown = files::namespace(Path::new("/proc/thread-self/net"), &all).unwrap_or_default();
@@ -164,12 +164,12 @@ pub fn there() -> Vec<String> {
     of_protocols.chain([DEVICES, NAMESPACES].map(str::to_owned)).collect()
 }
 
-/// What the values of a table are made of.
+/// The parts of the values of a table.
 pub fn parts(table: &TableInfo) -> &'static [&'static str] {
     if norm(&table.name).is_some() { &PARTS } else { &[] }
 }
 
-/// The norm of a table of devices or namespaces; `None`: the counter that is chosen, or the table of a protocol.
+/// The norm of a table of devices or namespaces. `None`: the table ranks by the chosen counter, or is a protocol's.
 pub fn norm(table: &str) -> Option<&'static Norm> {
     NORMS.iter().find(|norm| norm.name == table.strip_suffix(TOTAL).unwrap_or(table))
 }

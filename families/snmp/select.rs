@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what users say to what is read.
+//! Turns a user's words into a selection of counters.
 
 use std::path::Path;
 
@@ -9,24 +9,24 @@ use super::raw::Keep;
 use super::reader::{Select, Which};
 use crate::Error;
 
-/// What a user wants to see, in the user's words.
+/// The selection of a user, in the user's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// Protocols, with commas between; or a namespace; or a device.
+    /// Protocols, separated by commas; or a namespace; or a device.
     pub what: Option<String>,
     /// A namespace, or `all`.
     pub netns: Option<String>,
     /// A device, or `all`.
     pub device: Option<String>,
-    /// Without what each CPU has.
+    /// Only sums, without the counters of each CPU.
     pub sums_only: bool,
 }
 
 impl Select {
-    /// Looks up what is meant.
+    /// Looks up the user's words.
     ///
     /// # Errors
-    /// When nothing has such a name.
+    /// When a word names nothing.
     pub fn find(wish: &Wish) -> Result<Self, Error> {
         let keep = if wish.sums_only { Keep::Sums } else { Keep::All };
         let mut select = Self { keep, ..Self::default() };
@@ -38,10 +38,10 @@ impl Select {
         let words: Vec<&str> = what.split(',').filter(|word| !word.is_empty()).collect();
         let is_protocol = |word: &&str| protocols().iter().any(|protocol| protocol.name == *word);
         if !words.is_empty() && words.iter().any(is_protocol) {
-            // One that is wrong among them is named when it is looked for.
+            // A wrong protocol among them is reported when it is looked up.
             select.protocols = words.into_iter().map(str::to_owned).collect();
         } else if what == ALL {
-            // As without.
+            // Like no word at all.
         } else if let Some(inode) = Names::read().find(what) {
             if wish.netns.is_some() {
                 return Err(Error::Option(format!("{what} is a network namespace, and so is what --netns says")));
@@ -68,7 +68,7 @@ impl Which {
     }
 }
 
-/// Whether the own namespace has a device of this name: no name of a device has a slash.
+/// Whether the own namespace has a device of this name. No device's name has a slash.
 fn is_device(name: &str) -> bool {
     let folders = ["/proc/thread-self/net/dev_snmp6", "/sys/class/net"];
     let is_name = !name.contains('/') && !matches!(name, "" | "." | "..");

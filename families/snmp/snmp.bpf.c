@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Reads the kernel's SNMP counters. The programs are called by a reader, never attached. They are of a type that runs
- * as a reader of RCU from its beginning to its end (S1); programs of the type "syscall" do not.
+ * Reads the kernel's SNMP counters. A reader calls the programs; they are never attached. A program of their type is a reader of
+ * RCU from its beginning to its end (S1); a program of the type "syscall" is not.
  */
 #include "snmp.bpf.h"
 #include "list.bpf.h"
@@ -9,7 +9,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Find the arrays of a holder, if it is still the one that was listed (S2). */
+/* Finds the arrays of a holder, if it is still the holder that was listed (S2). */
 static __always_inline u32 snmp_begin(struct snmp_cursor *c, struct snmp_plan *p, struct snmp_holder *h)
 {
 	u64 pointers = 0, id = 0;
@@ -20,7 +20,7 @@ static __always_inline u32 snmp_begin(struct snmp_cursor *c, struct snmp_plan *p
 			return SNMP_UNIT_GONE;
 		if (READ(&number, FIELD(struct net_device___snmp, h->address, ifindex)) || number != h->ifindex)
 			return SNMP_UNIT_GONE;
-		/* A device without IPv6 has none. */
+		/* A device without IPv6 has no counters. */
 		if (READ(&pointers, FIELD(struct net_device___snmp, h->address, ip6_ptr)) || !pointers)
 			return SNMP_UNIT_GONE;
 		pointers = FIELD(struct inet6_dev, pointers, stats);
@@ -48,8 +48,8 @@ static __always_inline u64 snmp_word(struct section *s, u32 at)
 }
 
 /*
- * Copy what a CPU has of a holder, or, with the CPU's number behind the last one, what all share. An array that the kernel
- * has not made yet has counted nothing. Returns 1 if there is no room for it in this run.
+ * Copies a holder's arrays of a CPU, or the arrays that all CPUs share (`cpu` is then the number behind the last CPU's). An array
+ * that the kernel has not made yet has counted nothing. Returns 1 if this run has no room for them.
  */
 __noinline int snmp_unit(u32 holder, u32 cpu)
 {
@@ -72,7 +72,7 @@ __noinline int snmp_unit(u32 holder, u32 cpu)
 	if (c->holder != holder) {
 		c->state = snmp_begin(c, p, h);
 		c->holder = holder;
-		/* Of one that another run began to read it is not known what was counted. */
+		/* If another run began to read the holder, its counted groups are unknown: take all. */
 		c->groups = cpu ? ~0U : 0;
 	}
 	unit = c->units;
@@ -92,7 +92,7 @@ __noinline int snmp_unit(u32 holder, u32 cpu)
 		array = c->pointer[ts_bound(p->block[b].pointer, SNMP_POINTERS - 1)];
 		bytes = ts_bound(bytes, MASK_BYTES);
 		used = ts_bound(used, SNMP_SECTION_BYTES - 1);
-		/* What can't be read is filled with zeros. */
+		/* An array that can't be read is filled with zeros. */
 		if (bpf_probe_read_kernel(s->byte + used, bytes, (void *)(array ? array + offset : 0)) && array)
 			c->faults++;
 		if (p->block[b].received && (snmp_word(s, used + p->block[b].received) || snmp_word(s, used + p->block[b].sent)))
@@ -106,8 +106,8 @@ __noinline int snmp_unit(u32 holder, u32 cpu)
 }
 
 /*
- * Copy as many units as fit, from a holder (argument 0) and a unit of it (argument 1) on. The reader knows from how many
- * there are where to go on. With argument 2, the namespaces are listed first.
+ * Copies as many units as fit, from a holder (argument 0) and a unit of it (argument 1) on. From the number of units the reader
+ * knows where to go on. With argument 2, the namespaces are listed first.
  */
 SEC("raw_tp")
 int snmp_read(struct bpf_raw_tracepoint_args *ctx)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the programs that read SNMP counters have in common: the kernel's types, their maps, and how to tell what is still
- * there.
+ * Shared by the programs that read SNMP counters: the kernel's types, the programs' maps, and checks that a holder still exists.
  */
 #ifndef TOPSTAT_SNMP_BPF_H
 #define TOPSTAT_SNMP_BPF_H
@@ -36,7 +35,7 @@ struct net___snmp {
 	u64 net_cookie;
 } CORE;
 
-/* Before Linux 5.12 a namespace had a cookie only once somebody had asked for it. */
+/* Before Linux 5.12 a namespace had a cookie only after a first request for it. */
 typedef struct {
 	s64 counter;
 } atomic64_t;
@@ -57,7 +56,7 @@ struct task_struct___snmp {
 	struct nsproxy *nsproxy;
 } CORE;
 
-/* Of a map with a value for each CPU, the addresses of its values before a CPU is chosen. */
+/* A map with a value for each CPU; `pptrs`: the addresses of its values before a CPU is chosen. */
 struct bpf_array {
 	void *pptrs[0];
 } CORE;
@@ -93,7 +92,8 @@ struct {
 	__type(value, struct snmp_holder);
 } holders SEC(".maps");
 
-/* By number of a possible CPU, which need not be the CPU's: where its data is, from the address that is its variables'. */
+/* By place among the possible CPUs, which may differ from the CPU's number: the distance from an address of per-CPU data, before
+ * a CPU is chosen, to the CPU's data. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -102,7 +102,7 @@ struct {
 	__type(value, u64);
 } offsets SEC(".maps");
 
-/* As much again as the verifier takes for the size of an array behind what is used: its mask. */
+/* The verifier takes an array to be as large as its mask allows: the section has that much space behind its used part. */
 #define MASK_BYTES (2 * SNMP_BLOCK_BYTES - 1)
 
 struct section {
@@ -119,19 +119,20 @@ struct {
 
 #define ONLY(map) ({ u32 _zero = 0; bpf_map_lookup_elem(&(map), &_zero); })
 #define READ(to, from) bpf_probe_read_kernel(to, sizeof(*(to)), (const void *)(from))
-/* The address of a field, of a structure at an address that is a number. */
+/* The address of a field in a structure whose address is a number. */
 #define FIELD(type, at, field) ((at) + bpf_core_field_offset(type, field))
 
 /*
- * A deleted element of a list has LIST_POISON2 for its previous one, which is odd by 2: no element has an address that is
- * not a multiple of 8. Before it is deleted, and unless that happens within this run, no other run may free what it holds.
+ * In a deleted list element, the pointer to the previous element is LIST_POISON2, which is no multiple of 8; all elements'
+ * addresses are multiples of 8. If the element is not deleted yet, or is deleted only during this run, its arrays are not freed
+ * within this run.
  */
 static __always_inline int snmp_is_listed(struct snmp_cursor *c, u64 element)
 {
 	return !READ(&c->previous, element + bpf_core_field_offset(struct list_head, prev)) && !(c->previous & 7);
 }
 
-/* Whether this is a namespace and not the head of the list of them: its loopback device is in it. */
+/* Whether this is a namespace, and not the head of the list of namespaces: its loopback device is in it. */
 static __always_inline int snmp_is_net(struct snmp_cursor *c, u64 net)
 {
 	if (READ(&c->loopback, FIELD(struct net___snmp, net, loopback_dev)) || !c->loopback)

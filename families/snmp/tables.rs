@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads what the tables rank: counters of a namespace, namespaces, and devices.
+//! Reads the objects that the tables rank: the counters of a namespace, namespaces, and devices.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -19,7 +19,7 @@ use super::samples::{CHOSEN_UNLESS, DEVICES, NAMESPACES, PREFIX, norm};
 use crate::counting::{Tallied, Tallier, Tally, Whose};
 use crate::{Error, Options, TableInfo};
 
-/// What reads the tables. Each way of reading is opened when it is first needed.
+/// Reads the tables. Each reader is opened when it is first needed.
 struct Meter {
     netns: Netns,
     /// The counter by which namespaces are ranked: its protocol and its name.
@@ -29,10 +29,10 @@ struct Meter {
     names: Names,
 }
 
-/// Opens what reads the tables.
+/// Opens a reader of the tables.
 ///
 /// # Errors
-/// When there is no such namespace, or no such counter.
+/// When the namespace or the counter does not exist.
 pub fn open(options: &Options, whose: &Whose) -> Result<Tallier, Error> {
     let netns = match whose {
         Whose::Own => Netns::Own,
@@ -47,7 +47,7 @@ pub fn open(options: &Options, whose: &Whose) -> Result<Tallier, Error> {
     Ok(Box::new(move |table| meter.tally(table)))
 }
 
-/// A protocol and the name of one of its counters: `tcp/RetransSegs`, also `snmp_tcp/RetransSegs`.
+/// Splits a protocol and the name of one of its counters: `tcp/RetransSegs`, also `snmp_tcp/RetransSegs`.
 fn counter_of(text: &str) -> Result<(String, String), Error> {
     let split = text.split_once('/').map(|(protocol, name)| (protocol.strip_prefix(PREFIX).unwrap_or(protocol), name));
     match split {
@@ -64,7 +64,7 @@ fn counter_of(text: &str) -> Result<(String, String), Error> {
     }
 }
 
-/// A reader that is opened when it is first asked for.
+/// Opens a reader on the first call.
 fn opened(reader: &mut Option<Reader>, select: impl FnOnce() -> Select) -> Result<&mut Reader, Error> {
     match reader {
         Some(reader) => Ok(reader),
@@ -81,13 +81,13 @@ impl Meter {
         }
     }
 
-    /// What reads the namespace, or all of them if these are asked for.
+    /// The reader of the namespace, or of all namespaces if all are selected.
     fn one(&mut self) -> Result<&mut Reader, Error> {
         let which = Which { netns: self.netns.clone(), ..Which::default() };
         opened(&mut self.one, || Select { which, ..Select::default() })
     }
 
-    /// The counters of a protocol, in the namespace; in all of them together, if that is asked for.
+    /// The counters of a protocol in the namespace, or summed over all namespaces if all are selected.
     fn counters(&mut self, protocol: &str) -> Result<Tally, Error> {
         let reader = self.one()?;
         let raw = reader.raw()?;
@@ -110,7 +110,7 @@ impl Meter {
         Ok(tally)
     }
 
-    /// All namespaces, or the one that is asked for, by the counters of a norm, or by the one that was chosen.
+    /// All namespaces, or the selected one, by the counters of a norm or by the chosen counter.
     fn namespaces(&mut self, table: &TableInfo) -> Result<Tally, Error> {
         let norm = norm(&table.name);
         let by = (self.by.0.as_str(), self.by.1.as_str());
@@ -137,7 +137,8 @@ impl Meter {
                 places.iter().flatten().map(|at| (0, raw.parts(holder, *at))).reduce(add_up).unwrap_or_default().1;
             let key = [found.key.inum.into(), found.key.id];
             let object = vec![Field::from(found.key.inum), reader.name(found.key.inum).into()];
-            // Its counters began with it; without cookies it may be another one under the inode of one that is gone.
+            // A namespace's counters begin at 0. Without cookies, an object may be another namespace with the inode of an ended
+            // one.
             Tallied { key, object, parts: places.iter().map(sum).collect(), cpus, gauge: false, from_zero: true }
         });
         let objects = objects.collect();
@@ -147,7 +148,7 @@ impl Meter {
         Ok(tally)
     }
 
-    /// The devices of the namespace, or of all that can be entered.
+    /// The devices of the namespace, or of all namespaces that can be entered.
     fn devices(&mut self, table: &TableInfo) -> Result<Tally, Error> {
         let words = norm(&table.name).ok_or_else(|| Error::NotLoaded(table.path()))?.of_device;
         let (time, instant) = (SystemTime::now(), Instant::now());
@@ -155,7 +156,7 @@ impl Meter {
         for (inum, place) in self.places()? {
             let (devices, more) = match place.with(devices::read) {
                 Ok(read) => read,
-                // Its last process has ended meanwhile.
+                // The namespace's last process has ended since the look-up.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => {
                     let what = format!("read the devices of network namespace {inum}");
@@ -178,7 +179,7 @@ impl Meter {
         Ok(Tally { time, instant, cpus: Vec::new(), objects, value_name: None, lost })
     }
 
-    /// The namespaces whose devices are read, and where `/proc` shows each.
+    /// The namespaces whose devices are read, and where `/proc` shows each of them.
     fn places(&mut self) -> Result<Vec<(u32, Entry)>, Error> {
         let of = |path: &str| Entry::Shown(Path::new(path).join("net"));
         if matches!(self.netns, Netns::Inode(_) | Netns::All) || self.names.are_unknown() {
@@ -187,7 +188,7 @@ impl Meter {
         match self.netns {
             Netns::Own => return Ok(vec![(own_netns()?, of("/proc/thread-self"))]),
             Netns::Host => {
-                // Who may not look into that process asks the kernel.
+                // Without permission to look into that process, the kernel is asked.
                 let inum = match inode(&Path::new(FIRST_PROCESS).join("ns/net")) {
                     Ok(inum) => inum,
                     Err(_) => self.one()?.only().unwrap_or(0),
@@ -205,7 +206,7 @@ impl Meter {
     }
 }
 
-/// A device is known by its namespace and its name.
+/// The key of a device: its namespace and its name.
 fn key_of(inum: u32, name: &str) -> [u64; 2] {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);

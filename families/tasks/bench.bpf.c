@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What others are compared with: a program on the same hook that does nothing. */
+/* The baseline of the comparison: a program on the same hook that does nothing. */
 #include "observe/kernel.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the hook is compared with.
+//! The baseline for measurements of the hook.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -19,7 +19,7 @@ pub struct Empty {
 }
 
 impl Empty {
-    /// Loads and attaches it.
+    /// Loads and attaches the program.
     ///
     /// # Errors
     /// As [`crate::load`].
@@ -32,28 +32,28 @@ impl Empty {
     }
 }
 
-/// As long as it is held, the kernel takes down how long every eBPF program runs.
+/// While this value exists, the kernel measures the run time of every eBPF program.
 pub struct Stopwatch {
     _fd: OwnedFd,
 }
 
 impl Stopwatch {
-    /// Starts it.
+    /// Starts the measurement.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn start() -> Result<Self, Error> {
-        // SAFETY: takes a number, and gives a descriptor or a negative error.
+        // SAFETY: takes a number, and returns a descriptor or a negative error.
         let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
         if fd < 0 {
             let why = std::io::Error::from_raw_os_error(-fd).to_string();
             return Err(Error::Kernel { what: "have the kernel time eBPF programs".to_owned(), why });
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by no other value.
         Ok(Self { _fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Of this process's programs: nanoseconds that they ran, and how often, by their names.
+    /// The run time in nanoseconds and the number of runs of this process's programs, by their names.
     pub fn read(&self) -> HashMap<String, (u64, u64)> {
         let own = own_programs();
         let mine = ProgInfoIter::default().filter(|p| own.contains(&p.id));
@@ -61,7 +61,7 @@ impl Stopwatch {
     }
 }
 
-/// The ids of the programs that this process has descriptors of.
+/// The ids of the programs for which this process has descriptors.
 fn own_programs() -> BTreeSet<u32> {
     let entries = std::fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
     let texts = entries.filter_map(|e| std::fs::read_to_string(e.path()).ok());

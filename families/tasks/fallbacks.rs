@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs, as they were compiled for kernels that have more or less: `fallbacks.bpf.h` says what is done instead of
-//! what is missing, and which kernel commit brought it.
+//! The programs, compiled for newer and for older kernels: `fallbacks.bpf.h` names the missing features, their fallbacks and the
+//! kernel commits that brought them.
 
 use super::{abi, groups};
 use crate::family::{Build, Builds, Entries, Feature, MapSize, Probe, Probes, Refill};
@@ -9,9 +9,9 @@ use crate::process;
 
 static PROBES: Probes = Probes::new(object!("tasks/probe.bpf.o"));
 
-/// All of them.
+/// All builds.
 pub fn builds() -> Builds {
-    // Births before switches, so that no task runs without its object, nor in a cgroup without its group.
+    // The hooks of births come before the hook of switches: so no task runs without an object, or in a cgroup without a group.
     let mkdir = Hook::tracepoint("top_mkdir", "cgroup_mkdir");
     let hooks = [
         Hook::tracepoint("top_new", "task_newtask"),

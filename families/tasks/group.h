@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* How groups are kept depends on the host. */
+/* The host decides how groups are kept. */
 #ifndef TOPSTAT_TASKS_GROUP_H
 #define TOPSTAT_TASKS_GROUP_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Groups in an array of so many: struct tasks_group says how they are kept (G1 … G5). */
+/* Groups in a bounded array: see G1 … G5 at struct tasks_group. */
 #ifndef TOPSTAT_TASKS_GROUP_ARRAY_H
 #define TOPSTAT_TASKS_GROUP_ARRAY_H
 
@@ -10,7 +10,7 @@ struct {
 	__type(value, struct tasks_group);
 } groups SEC(".maps");
 
-/* By id. */
+/* The place of each group, by id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, TASKS_GROUPS);
@@ -30,19 +30,19 @@ struct tasks_shares shares SEC(".data.shares");
 /* No index. */
 #define TOP_NO_GROUP (~0U)
 
-/* G5: where the groups below the cgroup's ancestor on this level, itself perhaps, are counted. */
+/* G5: the count of groups below the cgroup's ancestor on this level. The ancestor may be the cgroup itself. */
 static __always_inline u32 *top_share(struct cgroup *cgroup, u32 level)
 {
 	u64 ancestor = 0;
 
 	bpf_probe_read_kernel(&ancestor, sizeof(ancestor),
 			      (void *)cgroup + bpf_core_field_offset(cgroup->ancestors) + level * sizeof(ancestor));
-	/* As in ts_bucket(). */
+	/* The hash is the one of ts_bucket(). */
 	ancestor = (ancestor * 0x9E3779B97F4A7C15ULL) >> 32;
 	return &shares.groups[level - 1][ancestor & (TASKS_SHARES - 1)];
 }
 
-/* G5: one more group, or one less (-1), in each subtree that it is in. */
+/* G5: count one more group, or one less (-1), in each subtree that contains the cgroup. */
 static __noinline int top_share_add(struct cgroup *cgroup, int more)
 {
 	u32 level;
@@ -82,7 +82,7 @@ static __always_inline void top_group_end(struct cgroup *cgroup, u64 id)
 		return;
 	index = *found;
 	if (bpf_map_delete_elem(&group_index, &id))
-		return; /* somebody else does it */
+		return; /* another CPU removes it */
 	g = bpf_map_lookup_elem(&groups, &index);
 	if (g)
 		ts_write(g->object.id, 0);
@@ -119,8 +119,10 @@ static __always_inline u32 top_group_begin(struct cgroup *cgroup, u64 id)
 	return index;
 }
 
-/* The group is not where it is remembered to be. It may be the first time that something of it leaves a
- * CPU; or it has been removed, and must not be made again, for nobody would end it. */
+/*
+ * The group is not at the remembered index. Either none of its tasks has left a CPU before; or the group has been removed, and
+ * must not be made again, for no hook would end it.
+ */
 static __noinline u32 top_group_index(struct cgroup *cgroup, u64 id)
 {
 	u32 *found = bpf_map_lookup_elem(&group_index, &id), index;
@@ -131,16 +133,16 @@ static __noinline u32 top_group_index(struct cgroup *cgroup, u64 id)
 		return TOP_NO_GROUP;
 	index = top_group_begin(cgroup, id);
 	if (!(cgroup->self.flags & CSS_ONLINE))
-		top_group_end(cgroup, id); /* removed meanwhile: top_rmdir() may not have found it */
+		top_group_end(cgroup, id); /* removed since: top_rmdir() may not have found it */
 	return index;
 }
 
-/* A group is made when something of it leaves a CPU. */
+/* Groups are made at switches: see top_group(). */
 static __always_inline void top_group_of(struct task_struct *task)
 {
 }
 
-/* The task's group. `refused`, of enum ts_cause: there should be one. */
+/* The task's group. NULL: it has no place; `refused` is an enum ts_cause, or 0 if the cgroup was removed. */
 static __always_inline struct tasks_group *top_group(struct task_struct *task, struct tasks_object *o, u32 *refused)
 {
 	u64 id;

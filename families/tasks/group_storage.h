@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Groups in the storage of their cgroups, of which there are as many as the kernel has: their life is the
- * kernel's. Nothing is allocated at a switch, where that is dear and takes locks in an order that lockdep
- * doubts.
+ * Groups in the storage of their cgroups: there are as many as the kernel has, and they live as long. A switch allocates nothing,
+ * for an allocation is expensive there and takes locks in an order that lockdep warns of.
  *
- *   S1  A group is made when its cgroup is, before a task can be in it; for what was there before, when
- *       the observer is loaded; and when a task is made, if there was no memory until then.
- *   S2  The CPU that swaps `self` from 0 makes the group, and writes the id last. The CPU that swaps the
- *       id to 0 ends it, when the cgroup is removed. The kernel makes no storage for a cgroup that is
- *       being removed; a CPU that finds the cgroup removed after it has made the group ends the group.
- *   S3  A switch finds the group, or counts as refused (T6): there was no memory, or this CPU was
- *       interrupted amid a look at any cgroup's storage, and the kernel does not look again meanwhile.
+ *   S1  A group is made with its cgroup, before a task can be in it; for older cgroups, when the observer is loaded; and when a
+ *       task is made, if there was no memory before.
+ *   S2  The CPU that swaps `self` from 0 makes the group, and writes the id last. The CPU that swaps the id to 0 ends it, when
+ *       the cgroup is removed. The kernel makes no storage for a cgroup that is being removed; a CPU that finds the cgroup
+ *       removed after it has made the group ends the group.
+ *   S3  A switch finds the group, or counts as refused (T6): there was no memory, or this CPU was interrupted during a lookup of
+ *       any cgroup's storage, and the kernel refuses a second lookup until the first is over.
  */
 #ifndef TOPSTAT_TASKS_GROUP_STORAGE_H
 #define TOPSTAT_TASKS_GROUP_STORAGE_H
@@ -33,13 +32,13 @@ TS_INLINE void top_group_begin(struct cgroup *cgroup, u64 id)
 	if (!g || !id || !ts_cas(&g->object.self, 0, (u64)(unsigned long)g))
 		return;
 	obs_object_begin(&g->object, TASKS_CGROUPS, id);
-	/* The first look takes a lock, to remember where it is: so that no switch has to. */
+	/* The first lookup takes a lock, to cache the result: so no switch takes it. */
 	host_of(groups, cgrp, cgroup);
 	if (!(cgroup->self.flags & CSS_ONLINE))
 		top_group_end(cgroup, id);
 }
 
-/* The group of a task that has just been made, or was there before. */
+/* Make the group of a task that is new or adopted, if there is none. */
 TS_INLINE void top_group_of(struct task_struct *task)
 {
 	u64 id;
@@ -50,7 +49,7 @@ TS_INLINE void top_group_of(struct task_struct *task)
 		top_group_begin(cgroup, id);
 }
 
-/* The task's group. `refused`: there should be one. */
+/* The task's group. NULL: it has no storage; `refused`: the cgroup exists. */
 TS_INLINE struct tasks_group *top_group(struct task_struct *task, struct tasks_object *o, u32 *refused)
 {
 	u64 id;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Going through all control groups.
+//! Iterators over all control groups.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -12,16 +12,16 @@ use crate::maps::Maps;
 use crate::process::abi::PROCESS_V1_NONE;
 use crate::{Error, bpf, process};
 
-/// Orders all groups again.
+/// The program that orders all groups again.
 const REFILL: &str = "top_refill_groups";
 
-/// The same, where they are in their cgroups' storage.
+/// Orders groups in their cgroups' storage again.
 pub fn refill_hierarchies(object: &Object, maps: &Maps) -> Result<Refill, Error> {
     let asked = constants().read(Constant::V1Controller, &maps.constants());
     over_hierarchies(object, REFILL, asked.unwrap_or(PROCESS_V1_NONE))
 }
 
-/// The same, where they are in an array.
+/// Orders groups in an array again.
 pub fn refill_array(object: &Object, maps: &Maps) -> Result<Refill, Error> {
     let missing =
         || Error::Kernel { what: "order all groups again".to_owned(), why: "their map is missing".to_owned() };
@@ -29,8 +29,8 @@ pub fn refill_array(object: &Object, maps: &Maps) -> Result<Refill, Error> {
     Refill::over_map(object, groups, REFILL)
 }
 
-/// Makes the groups of the cgroups that are there already; `v1_controller` is that of the constants. Of those that this
-/// process does not see, since it is in a cgroup namespace, groups are made that have tasks.
+/// Makes the groups of existing cgroups; `v1_controller` is the constants' value. A process in a cgroup namespace does not see
+/// all cgroups; the others get their groups if they have tasks.
 pub fn adopt(object: &Object, v1_controller: u32) -> Result<(), Error> {
     for iterator in over_hierarchies(object, "top_adopt_groups", v1_controller)?.iterators {
         bpf::read_out(&iterator)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The idle time of all CPUs: no task's, and ranked by none of them.
+//! The idle time of all CPUs. It belongs to no task, and is not ranked in the kernel.
 
 use std::mem::{offset_of, size_of};
 
@@ -11,10 +11,10 @@ use crate::bpf::{self, Shared};
 use crate::maps::Maps;
 use crate::ranking::window;
 
-/// The id of its row: no task has it.
+/// The id of the idle row: no task has it.
 const ID: u64 = u64::MAX;
 
-/// Its row in a table.
+/// The idle row of a table.
 pub fn row(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<Vec<u8>> {
     if (table != TASKS_CPU && table != TASKS_CPU_TOTAL) || sample >= TASKS_SAMPLES {
         return None;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tasks and control groups as objects, on any host. Pushed is, when a task leaves a CPU, when it ends, and
- * when a snapshot is taken: nanoseconds that it was on it (by the clock, so that all add up to time times
- * CPUs, with idle), that it had waited for it (by the kernel's account), and one switch.
+ * Tasks and control groups as objects, on any host. When a task leaves a CPU, when it ends, and when a snapshot is taken, these
+ * amounts are pushed: the nanoseconds on the CPU (by the clock, so that all of them, with idle time, add up to time × CPUs), the
+ * nanoseconds of waiting for the CPU (by the kernel's account), and, on leaving it, one switch.
  */
 #ifndef TOPSTAT_TASKS_LOGIC_H
 #define TOPSTAT_TASKS_LOGIC_H
@@ -10,18 +10,20 @@
 #include "state.h"
 #include "group.h"
 
-/* What is pushed at once. */
+/* The amounts of one push. */
 struct top_amounts {
 	u64 used_ns;
 	u64 waited_ns;
-	u64 unknown_ns; /* it has waited no more than that, but nobody knows how long */
-	u64 since_jiffies; /* when it began to be used */
+	u64 unknown_ns; /* the task has waited at most this long; the exact time is unknown */
+	u64 since_jiffies; /* the beginning of the slice */
 	u64 now_jiffies;
 	u32 switches;
 };
 
-/* When it began to be used. The clock that is read at switches may be another one than that of fine
- * ticks: there, all was used until now. */
+/*
+ * The beginning of the slice. The clock of switches may differ from the clock of precise ticks: there the slice is taken to end
+ * now.
+ */
 TS_INLINE u64 top_since(const struct obs *x, const struct top_amounts *a)
 {
 	return obs_since(x, TASKS_CPU, a->since_jiffies, a->used_ns);
@@ -84,8 +86,10 @@ TS_INLINE void top_charge_group(struct task_struct *task, struct tasks_object *o
 	obs_end(&x);
 }
 
-/* What the thread has waited for a CPU since it was last asked. The kernel adds to its account
- * when the thread comes onto a CPU, and when it is moved from one queue to another. */
+/*
+ * The thread's wait for a CPU since the last call. The kernel adds to its account when the thread comes onto a CPU, and when it
+ * is moved to another queue.
+ */
 TS_INLINE u64 top_waited_since(struct task_struct *task, u64 *seen)
 {
 	u64 all = task->sched_info.run_delay, since = all - *seen;
@@ -94,7 +98,7 @@ TS_INLINE u64 top_waited_since(struct task_struct *task, u64 *seen)
 	return since;
 }
 
-/* `own`: the thread's object, if it is its own; see struct tasks_waited. */
+/* `own`: the thread's own object; NULL: the thread has no object, see struct tasks_waited. */
 TS_INLINE void top_waited(struct top_amounts *a, struct task_struct *task, struct tasks_object *own)
 {
 	struct tasks_waited *w;
@@ -110,11 +114,11 @@ TS_INLINE void top_waited(struct top_amounts *a, struct task_struct *task, struc
 		a->waited_ns = top_waited_since(task, &w->seen);
 		return;
 	}
-	/* A leader no more: another thread has become it. */
+	/* The thread was a leader, and another thread has taken over. */
 	own = host_of(objects, task, task);
 	if (own)
 		a->waited_ns = top_waited_since(task, &own->waited_seen);
-	else /* without memory for either: at most all that it ever waited */
+	else /* no memory for either: at most all that it has ever waited */
 		a->unknown_ns = task->sched_info.run_delay;
 }
 
@@ -124,15 +128,14 @@ TS_INLINE u64 top_clock_switching(struct task_struct *on_cpu)
 	return host_has_run_clock() ? host_run_clock(on_cpu) : host_clock();
 }
 
-/* C2: at most once a jiffy. Not on the way to idle, when the scheduler may have looked for work elsewhere
- * since it brought its clock up to date. */
+/* C2: at most once a jiffy. Not on the way to idle: there the scheduler may have searched for work after it updated its clock. */
 TS_INLINE void top_clock_settle(struct tasks_runner *r, u64 clock, u64 now_jiffies, struct task_struct *next)
 {
 	if (host_has_run_clock() && ts_unlikely(r->start_jiffies != now_jiffies) && next->pid)
 		r->clock_ahead = clock - host_clock();
 }
 
-/* C2; 0: nothing is known of any clock yet. */
+/* C2; 0: no clock is known yet. */
 TS_INLINE u64 top_clock_between(const struct tasks_runner *r, struct task_struct *on_cpu)
 {
 	u64 ktime = host_clock(), ahead = r->clock_ahead, clock;
@@ -150,8 +153,8 @@ TS_INLINE u64 top_clock_between(const struct tasks_runner *r, struct task_struct
 }
 
 /*
- * Push what `task`, which is on this CPU, has used since it came or since it was last pushed. A
- * task that is never switched is pushed by every snapshot, so that nothing that runs is missed.
+ * Push the time of `task`, which is on this CPU, since it came or since its last push. Every snapshot pushes a task that is never
+ * switched, so no running task is missed.
  */
 TS_INLINE void top_charge(struct tasks_runner *r, struct task_struct *task, u64 clock,
 				       u64 now_jiffies, u32 switches)
@@ -180,13 +183,13 @@ TS_INLINE void top_charge(struct tasks_runner *r, struct task_struct *task, u64 
 		}
 		top_waited(&a, task, leader == task ? o : NULL);
 		if (o && !o->object.id)
-			o = NULL; /* it is no object any more */
+			o = NULL; /* the object has ended */
 	}
 	top_charge_task(task, o, refused, r, &a);
 	top_charge_group(task, o, r, &a);
 }
 
-/* The same between switches, with preemption off. False: this has interrupted somebody who does it. */
+/* top_charge() between switches, with preemption off. False: this has interrupted a holder of the claim. */
 TS_INLINE int top_charge_running(struct task_struct *task)
 {
 	struct tasks_runner *r = host_on(runners, host_cpu());
@@ -203,7 +206,7 @@ TS_INLINE int top_charge_running(struct task_struct *task)
 	return 1;
 }
 
-/* A task is there, and has not been on a CPU, or is known no longer than since now. */
+/* A task is new and has not been on a CPU, or is adopted just now. */
 TS_INLINE void top_begin(struct task_struct *task)
 {
 	u64 delay = task->sched_info.run_delay;
@@ -212,7 +215,7 @@ TS_INLINE void top_begin(struct task_struct *task)
 
 	if (process_is_object(task))
 		o = host_make(objects, task, task);
-	if (!o) { /* a thread; or without memory: its pushes are counted as refused */
+	if (!o) { /* a thread; or there is no memory, and pushes of the task are counted as refused */
 		w = host_make(waited, task, task);
 		if (w && !w->seen)
 			w->seen = delay;
@@ -220,7 +223,7 @@ TS_INLINE void top_begin(struct task_struct *task)
 	}
 	if (o->object.self)
 		return;
-	/* It may have been a thread that is no object. */
+	/* It may have been a thread without an object. */
 	w = host_of(waited, task, task);
 	if (w)
 		delay = w->seen;
@@ -241,8 +244,8 @@ TS_INLINE void top_switched(struct task_struct *prev, struct task_struct *next)
 }
 
 /*
- * A task ends, which is on this CPU. It leaves it a last time when it may have been reaped, and has no
- * process any more: what it has used until now is pushed now.
+ * A task ends on this CPU. When it leaves the CPU for the last time, it may have been reaped, and then has no process: so its
+ * time until now is pushed now.
  */
 TS_INLINE void top_end(struct task_struct *task)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Threads of a few processes in a few groups run on CPUs in turns; snapshots are taken between switches. All that each
- * CPU's time went to is kept beside, so totals have to be time x CPUs.
+ * Threads of a few processes in a few groups run on CPUs in turns; snapshots are taken between switches. A model keeps the owner
+ * of all CPU time, so totals must be time × CPUs.
  */
 #include "logic.h"
 #include "observe/user_test.h"
@@ -23,7 +23,7 @@ struct process {
 	struct signal_struct signal;
 	struct group *group;
 	u64 used, switches;
-	int is_object; /* -1: it was, and has ended; it may leave its CPU a last time */
+	int is_object; /* -1: it has ended, and may leave its CPU a last time */
 	int runs[2];
 };
 
@@ -70,7 +70,7 @@ static void start(struct process *p, u32 thread)
 	}
 }
 
-/* What was charged on this CPU, by how far its slice went: to whom is the model's. */
+/* Charge the slice on this CPU to its owner in the model. */
 static void charged(struct task_struct *task, u64 before, u32 switches)
 {
 	u64 after = runners[host_user_cpu].start, used = before ? after - before : 0;
@@ -112,7 +112,7 @@ static void switch_to(struct task_struct *next)
 	current[host_user_cpu] = next;
 }
 
-/* Some thread that is on no CPU, or idle. */
+/* A thread that is on no CPU, or idle. */
 static struct task_struct *choose(void)
 {
 	struct process *p = &processes[test_random(PROCESSES)];
@@ -124,7 +124,7 @@ static struct task_struct *choose(void)
 	return p->runs[thread] ? &p->task[thread] : &idle_tasks[host_user_cpu];
 }
 
-/* What runs here ends, and leaves the CPU. Leaders last, so that the others have one. */
+/* The running task of this CPU ends, and leaves it. Leaders end last, so the other threads have one. */
 static void end(void)
 {
 	struct task_struct *task = current[host_user_cpu];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples `tasks` and `cgroups`: which processes and control groups use the CPUs.
+//! Samples `tasks` and `cgroups`: the use of the CPUs by process and control group.
 //!
-//! See `README.md` in this folder for what is counted, and where.
+//! `README.md` in this folder describes what is counted, and where.
 
 abi!("tasks");
 #[cfg(feature = "bench")]
@@ -18,7 +18,7 @@ use crate::family::{Constant, Constants, Family, Ranked};
 const _: () = assert!(abi::TASKS_TABLES == abi::TS_BANK_TABLES, "a bank for each sample");
 const _: () = assert!(abi::TASKS_GROUPS == crate::MAX_GROUPS, "the array holds as many groups as users may ask for");
 
-/// What the programs are told.
+/// The constants of the programs.
 fn constants() -> Constants {
     let fields = [
         (offset_of!(abi::tasks_constants, by_thread), Constant::ByThread),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Never run: loaded to find out whether the kernel has what it needs. See fallbacks.rs. */
+/* Never run: loaded to test whether the kernel has the features that it needs. See fallbacks.rs. */
 #include "observe/kernel.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What readers of the tables run: programs that are called, never attached, on the state that
- * the observer keeps. Each reader loads its own, with a section of its own to write to.
+ * Programs of the readers of the tables. They are called, never attached, and work on the observer's state. Each reader loads its
+ * programs, with a separate section to write to.
  */
 #include "logic.h"
 #include "observe/process.bpf.h"
@@ -22,7 +22,7 @@ static __always_inline void ranked_describe(struct tasks_section *s, struct task
 	process_describe_object(&row->who, obj + offsetof(struct tasks_object, task));
 }
 
-/* A task may run long before it leaves the CPU: what it has used before counts now. */
+/* A task may run long before it leaves the CPU: its time so far counts now. */
 static __always_inline int ranked_settle(u32 cpu)
 {
 	return top_charge_running(bpf_get_current_task_btf());
@@ -58,7 +58,7 @@ int top_refill_groups(struct bpf_iter__cgroup *ctx)
 	if (g)
 		ranked_order_again(g->object.self, g->object.id);
 	else
-		refill.skipped++; /* it has none, or it can't be looked at just now */
+		refill.skipped++; /* the cgroup has no storage, or it can't be looked up just now */
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The state of the tables of tasks and cgroups: what the observer writes and what readers read. */
+/* The state of the tables of tasks and cgroups: the observer writes it, and readers read it. */
 #ifndef TOPSTAT_TASKS_STATE_H
 #define TOPSTAT_TASKS_STATE_H
 
@@ -11,7 +11,7 @@
 
 HOST_STATE(tasks, TASKS_SAMPLES, TASKS_SAMPLES, .groups = TASKS_GROUPS);
 HOST_STORAGE(objects, task, struct tasks_object);
-/* Of every thread that is no object. */
+/* For every thread without an object. */
 HOST_STORAGE(waited, task, struct tasks_waited);
 HOST_PER_CPU(runners, struct tasks_runner);
 

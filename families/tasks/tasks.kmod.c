@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * topstat_tasks.ko: samples tasks and cgroups in the kernel module, with the tables of the eBPF observer and by its logic.h.
- * Objects are processes and the control groups of version 2.
+ * topstat_tasks.ko: samples tasks and cgroups in the kernel module, with the tables and the logic.h of the eBPF observer. Objects
+ * are processes and the control groups of version 2.
  *
- * Objects are made where a task or a group is made, and for all that are there when this is loaded; at a switch they are only
- * looked up. What has none is counted to the total, and refused (T6).
+ * Objects are made with a task or a group, and at loading for all that already exist; a switch only looks them up. A task or a
+ * group without an object counts to the total, and as refused (T6).
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -42,7 +42,7 @@ static void on_switch(void *data, bool preempt, struct task_struct *prev, struct
 	top_switched(prev, next);
 }
 
-/* An object is begun by one at a time (obs_object_begin()): adopt_all() may be at the task that another CPU has just made. */
+/* obs_object_begin() must not run twice at a time for one object: adopt_all() may visit a task that another CPU has just made. */
 static DEFINE_SPINLOCK(adopt_lock);
 static bool adopting = true;
 
@@ -68,7 +68,7 @@ static void on_new(void *data, struct task_struct *task, CLONE_FLAGS flags)
 	preempt_enable_notrace();
 }
 
-/* A thread that is not the leader has become it: what it executes runs in its name. */
+/* A thread that executes a program has become the leader: the program runs in the leader's name. */
 static void on_exec(void *data, struct task_struct *task, pid_t old_pid, struct linux_binprm *bprm)
 {
 	preempt_disable_notrace();
@@ -87,7 +87,7 @@ static void on_exit(void *data, struct task_struct *task)
 	preempt_enable_notrace();
 }
 
-/* Nobody runs it, or looks for what it has, any more. */
+/* The task no longer runs, and its storage is no longer looked up. */
 static void on_free(void *data, struct task_struct *task)
 {
 	preempt_disable_notrace();
@@ -102,14 +102,16 @@ static void on_mkdir(void *data, struct cgroup *cgroup, const char *path)
 	u64 id = group_number(cgroup);
 
 	preempt_disable_notrace();
-	/* What a task that left a group, just when it was removed, may have made for one at this address: on_new(). */
+	/*
+	 * Free the storage of an earlier cgroup at this address: on_new() may have made it while that cgroup was being removed.
+	 */
 	host_storage_free(&groups.storage, cgroup);
 	if (id)
 		top_group_begin(cgroup, id);
 	preempt_enable_notrace();
 }
 
-/* Tasks that have ended may still be in it, and leave a CPU: they find nothing, and none is missed. */
+/* Ended tasks may still be in the group, and leave a CPU: they find no group, and are not counted as refused. */
 static void on_rmdir(void *data, struct cgroup *cgroup, const char *path)
 {
 	preempt_disable_notrace();
@@ -119,7 +121,7 @@ static void on_rmdir(void *data, struct cgroup *cgroup, const char *path)
 }
 
 static struct topstat_hook hooks[] = {
-	/* What ends objects first, so that none is made whose end is not seen. */
+	/* Hooks that end objects come first: each object that is made has a hook that sees its end. */
 	{ "sched_process_free", on_free }, { "cgroup_rmdir", on_rmdir }, { "sched_process_exit", on_exit },
 	{ "task_newtask", on_new }, { "sched_process_exec", on_exec }, { "cgroup_mkdir", on_mkdir },
 	{ "sched_switch", on_switch },
@@ -127,7 +129,7 @@ static struct topstat_hook hooks[] = {
 
 static struct topstat_hooks all_hooks = { hooks, ARRAY_SIZE(hooks) };
 
-/* The cgroups and tasks that are there already. Tasks are seen until they are released, which is before they are freed. */
+/* Adopt the cgroups and tasks that already exist. Tasks are found until they are released, which is before they are freed. */
 static void adopt_all(void)
 {
 	struct cgroup_subsys_state *css;
@@ -146,7 +148,10 @@ static void adopt_all(void)
 	WRITE_ONCE(adopting, false);
 }
 
-/* Each CPU counts from now on, also one that is idle and does not switch for long; twice, and each has counted something. */
+/*
+ * Each CPU counts from now on, also an idle one that does not switch for long. After the second call each CPU has counted some
+ * time.
+ */
 static void start(void *unused)
 {
 	top_charge_running(current);
@@ -158,7 +163,7 @@ static bool settle(void)
 	return top_charge_running(current);
 }
 
-/* A task's memory may go while it is read: the row is then not shown. */
+/* A task's memory may be freed while it is read: its row is then not shown. */
 #define peek(p, field)                                                                                    \
 	({                                                                                                \
 		typeof((p)->field) peeked_;                                                               \
@@ -194,7 +199,7 @@ static void describe_group(u64 object, u64 id, struct topstat_row *row)
 	topstat_row_none(row);
 }
 
-/* How often a window is read again that is being written. */
+/* Tries to read a window that is being written. */
 #define IDLE_TRIES 200
 
 static u64 idle_of_cpu(const struct ts_window *window, const struct ts_tick *tick)
@@ -208,10 +213,10 @@ static u64 idle_of_cpu(const struct ts_window *window, const struct ts_tick *tic
 			return v.value;
 		cpu_relax();
 	}
-	return 0; /* what is not known is part of `other` */
+	return 0; /* an unknown value is part of `other` */
 }
 
-/* What no CPU has used, in all. */
+/* The idle time of all CPUs. */
 static bool idle(u32 sample, u32 table, const struct ts_tick *tick, u64 *value)
 {
 	struct tasks_runner *r;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The observer of tasks: samples tasks and cgroups. Objects are made before a task first runs. */
+/* The observer of the samples tasks and cgroups. Objects are made before a task first runs. */
 #include "logic.h"
 #include "observe/gate.bpf.h"
 
@@ -24,7 +24,7 @@ int BPF_PROG(top_new, struct task_struct *task)
 	return 0;
 }
 
-/* A thread that is not the leader has become it: what it executes runs in its name. */
+/* A thread that executes a program has become the leader: the program runs in the leader's name. */
 TS_GATE("tp_btf/sched_process_exec", top_exec)
 
 SEC("tp_btf/sched_process_exec")
@@ -43,7 +43,7 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	return 0;
 }
 
-/* The end of an object that was not seen: see process_freed(). */
+/* The end of an object that top_exit() has missed: see process_freed(). */
 TS_GATE("tp_btf/sched_process_free", top_free)
 
 SEC("tp_btf/sched_process_free")
@@ -67,7 +67,7 @@ int BPF_PROG(top_mkdir, struct cgroup *cgroup)
 	return 0;
 }
 
-/* The cgroups that are there already. */
+/* Adopt the cgroups that already exist. */
 SEC("iter/cgroup")
 int top_adopt_groups(struct bpf_iter__cgroup *ctx)
 {
@@ -96,7 +96,7 @@ int BPF_PROG(top_rmdir, struct cgroup *cgroup)
 	return 0;
 }
 
-/* The tasks that are there already, and the cgroups that they are in. */
+/* Adopt the tasks that already exist, and their cgroups. */
 SEC("iter/task")
 int top_adopt(struct bpf_iter__task *ctx)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What differs between kernels, by what kmod/probes finds; each of these says which commit it is about. */
+/* Differences between kernels, by the results of kmod/probes; each probe names the commit that made the difference. */
 #ifndef TOPSTAT_COMPAT_H
 #define TOPSTAT_COMPAT_H
 

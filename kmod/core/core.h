@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the parts of topstat.ko know of each other. */
+/* The interfaces between the parts of topstat.ko. */
 #ifndef TOPSTAT_CORE_H
 #define TOPSTAT_CORE_H
 
@@ -14,22 +14,22 @@
 #define TT_DELAY_MS_MAX 3600000
 #define TT_PERIOD_MS_DEFAULT 1000
 
-/* What may be lost of a table, in the order of the outputs. */
+/* The kinds of losses of a table, in the order of the outputs. */
 enum tt_lost {
 	TT_CONTENDED,
 	TT_NO_MEMORY,
 	TT_CROWDED,
-	TT_SKIPPED, /* always 0: tracepoints leave out no probe of a module */
+	TT_SKIPPED, /* always 0: tracepoints call a module's probes at every event */
 	TT_OPAQUE,
 	TT_CUT, /* descriptions that did not fit */
 	TT_FOREIGN, /* pushes of objects that another table counts */
-	TT_BROKEN, /* pushes to and rows of memory that is no object, or no longer one */
+	TT_BROKEN, /* pushes to, and rows of, memory that is no object or has ceased to be one */
 	TT_LOST,
 };
 
 extern const char *const tt_lost_names[TT_LOST];
 
-/* How the engine sees an object of topstat.h. */
+/* An object of topstat.h, as the engine uses it. */
 struct tt_object {
 	struct ts_object head;
 	u64 quiet;
@@ -47,17 +47,17 @@ static inline struct tt_object *tt_object(struct topstat_object *o)
 }
 
 struct topstat_table {
-	/* What a push reads. */
+	/* A push reads these fields. */
 	struct ts_settings *settings;
 	struct ts_config *config; /* the table's */
 	struct ts_config *bank_config; /* of all tables of its bank */
 	void *banks; /* of all CPUs */
-	u64 bank_size; /* from the bank of one CPU to that of the next */
-	u64 stride; /* from a table of a bank to the next */
+	u64 bank_size; /* bytes from the bank of one CPU to the bank of the next CPU */
+	u64 stride; /* bytes from one table of a bank to the next */
 	ts_view view;
 	u64 instance; /* see struct topstat_object */
 	atomic64_t ids;
-	/* The rest. */
+	/* A push does not read the other fields. */
 	struct list_head list;
 	struct topstat_sample *sample;
 	const char *name;
@@ -65,13 +65,13 @@ struct topstat_table {
 	enum topstat_unit unit;
 	u32 number; /* in its bank */
 	u32 top;
-	struct ts_census census; /* of topstat.h's objects */
-	struct list_head live; /* see tt_live(); of tables of topstat.h */
+	struct ts_census census; /* of the objects of topstat.h */
+	struct list_head live; /* see tt_live(); for tables of topstat.h */
 	bool complete; /* it knows all objects that an earlier table has counted: see topstat_table_complete() */
 	atomic64_t misused[TT_LOST]; /* losses by its user's mistakes: TT_CUT, TT_FOREIGN, TT_BROKEN */
-	unsigned long said; /* bits of enum tt_lost: the kernel's log has it */
+	unsigned long said; /* bits of enum tt_lost: the kernel's log has a message of this kind */
 	struct mutex told_lock; /* of `told` */
-	u64 told[TT_LOST]; /* what was lost until the snapshot before */
+	u64 told[TT_LOST]; /* the losses up to the previous snapshot */
 	struct proc_dir_entry *dir;
 	struct tt_file *files;
 };
@@ -80,21 +80,21 @@ struct topstat_sample {
 	struct list_head list;
 	struct list_head tables;
 	struct topstat_sample_info info;
-	const struct topstat_observed *observed; /* NULL: objects are those of topstat.h */
+	const struct topstat_observed *observed; /* NULL: the sample uses topstat.h */
 	bool enabled;
 	struct proc_dir_entry *dir;
 	struct tt_file *files;
 };
 
-/* Of samples, tables and settings. Not taken by pushes, nor by reads. */
+/* The lock of samples, tables and settings. Pushes and reads do not take it. */
 extern struct mutex tt_lock;
 extern struct list_head tt_samples;
 extern bool tt_enabled;
 
-/* The table that has this number, of those that are there; or NULL. Preemption is off, which keeps the table. */
+/* The existing table that has this number; or NULL. The caller has preemption off, which keeps the table. */
 struct topstat_table *tt_live(u64 instance);
 
-/* Whether this bank is the table's of that CPU. */
+/* The table's bank on a CPU. */
 static inline struct ts_bank *tt_bank(const struct topstat_table *t, u32 cpu)
 {
 	return t->banks + cpu * t->bank_size;
@@ -115,13 +115,13 @@ static inline const struct ts_census *tt_census(const struct topstat_table *t)
 	return t->sample->observed ? t->sample->observed->census : &t->census;
 }
 
-/* What turns what is pushed into what is shown. */
+/* The factor from pushed amounts to shown values. */
 static inline u64 tt_scale(const struct topstat_table *t)
 {
 	return t->unit == TOPSTAT_BITS ? 8 : 1;
 }
 
-/* Counts a mistake of the table's user; true: the table's first of this kind, which goes to the log. */
+/* Count a mistake of the table's user. True: it is the table's first mistake of this kind, which the caller logs. */
 static inline bool tt_misused(struct topstat_table *t, enum tt_lost how)
 {
 	atomic64_inc(&t->misused[how]);
@@ -144,7 +144,7 @@ int tt_values_set(struct topstat_table *t, const struct tt_values *v);
 int tt_switch_root(bool enabled);
 int tt_parse(const char *text, size_t length, u32 least, u32 most, u32 *value);
 
-/* text.c: a text that grows. Once there is no memory, nothing is added any more. */
+/* text.c: a text that grows. After an allocation has failed, nothing more is added. */
 
 struct tt_text {
 	char *bytes;
@@ -166,7 +166,7 @@ enum tt_style {
 
 void tt_escaped(struct tt_text *text, enum tt_style style, const char *bytes, size_t length);
 
-/* row.c: what describes an object */
+/* row.c: the description of an object */
 
 enum tt_field_kind {
 	TT_FIELD_NONE,
@@ -178,7 +178,7 @@ enum tt_field_kind {
 };
 
 struct topstat_row {
-	u8 columns; /* it may have */
+	u8 columns; /* the largest number of fields */
 	u8 fields;
 	u8 used;
 	bool cut;
@@ -192,7 +192,7 @@ struct tt_field {
 	size_t length;
 };
 
-/* From *at on; the next one is then there. A row that has no more gives fields of no kind. */
+/* The field at *at; advances *at to the next field. After the last field it returns fields of the kind TT_FIELD_NONE. */
 struct tt_field tt_field(const struct topstat_row *row, size_t *at);
 void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_field *field);
 
@@ -210,13 +210,13 @@ struct tt_section {
 	u64 total;
 	struct ts_section *head;
 	struct tt_row *rows;
-	const struct tt_row **by_key; /* shown in the CPU's section */
+	const struct tt_row **by_key; /* rows that are shown in the CPU's section */
 	u32 keyed;
 };
 
 struct tt_merged {
 	const struct tt_row *row;
-	const struct tt_found *found; /* where it is in */
+	const struct tt_found *found; /* the CPUs whose tables have the object */
 	u32 count;
 };
 
@@ -234,19 +234,19 @@ struct tt_snapshot {
 	u32 section_count;
 	struct tt_found *found;
 	struct tt_merged *merged;
-	u32 rows; /* of merged, that are shown */
-	u64 hidden; /* the value of the largest that is not */
+	u32 rows; /* of `merged`, that are shown */
+	u64 hidden; /* the value of the largest object that is not shown */
 	u32 seen; /* objects that are in the table of a CPU */
-	u64 alive_least; /* as many there were all the while, of tables of topstat.h … */
-	u64 alive_most; /* … and no more at any time */
-	bool doubted; /* a row was left out, for it can't be right */
+	u64 alive_least; /* at least this number of objects lived during the whole snapshot, for tables of topstat.h … */
+	u64 alive_most; /* … and at most this number at any time */
+	bool doubted; /* a row was left out, because it can't be right */
 	bool only_read;
 	u64 objects;
-	u64 total; /* as it was pushed; shown times the scale */
-	u64 most; /* that rows can be in all */
+	u64 total; /* as pushed; the outputs multiply it by the scale */
+	u64 most; /* upper bound of the sum of all rows */
 	u64 other;
 	u32 proven;
-	u64 since; /* the period began then, in ticks */
+	u64 since; /* the beginning of the period, in ticks */
 	u64 lost[TT_LOST];
 	u64 lost_now[TT_LOST];
 	struct tt_row unranked;
@@ -256,7 +256,7 @@ int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_r
 void tt_snapshot_free(struct tt_snapshot *s);
 void tt_settle_all(const struct topstat_sample *s);
 
-/* The formats: they fail with no more than text->failed. */
+/* The formats. Their only error is text->failed. */
 void tt_stat(struct tt_text *text, const struct tt_snapshot *s);
 void tt_json(struct tt_text *text, const struct tt_snapshot *s);
 void tt_dump(struct tt_text *text, const struct tt_snapshot *s);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A snapshot as text: `stat`, `json`, `dump`, byte for byte as the daemon's tree has them. */
+/* A snapshot as text: `stat`, `json`, `dump`. Each is equal, byte for byte, to the text in the daemon's tree. */
 
 #include <linux/time.h>
 #include <linux/time64.h>
@@ -151,7 +151,7 @@ static void json_row(struct tt_text *text, const struct tt_snapshot *s, u32 rank
 		tt_printf(text, ",\"%s\":%llu", info->parts[i], scaled(s, m->row->head.part[i]));
 	tt_puts(text, ",\"cpus\":[");
 	for (i = 0; i < m->count; i++) {
-		/* Static: ever. Dynamic: within the period. */
+		/* Static tables: all CPUs. Dynamic tables: CPUs that have pushed within the period. */
 		if (!tt_is_static(s->table) && m->found[i].row->head.pushed < s->since)
 			continue;
 		tt_printf(text, "%s%u", before, m->found[i].cpu);

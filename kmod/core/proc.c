@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The files below /proc/topstat. They behave as those of the daemon's tree: a reader gets one text, however small its pieces,
- * and another one when it begins again; a value that ends with a newline takes effect at once, one without when the file is
- * closed, and one that comes in pieces never does.
+ * The files below /proc/topstat. They behave like the files of the daemon's tree. A reader gets one text, even if it reads in
+ * small pieces, and a new text when it reads from the beginning again. A written value that ends with a newline takes effect at
+ * once, a value without a newline when the file is closed, and a value that comes in pieces never does.
  *
- * An open file keeps topstat.ko, and the module of its sample. A file that is removed while it is open (its module stays, but
- * has unregistered the table) is closed by procfs, which waits for reads and writes under way.
+ * An open file keeps topstat.ko, and the module of its sample. If a file is removed while it is open (its module stays, but has
+ * unregistered the table), procfs closes it, and waits for reads and writes under way.
  */
 
 #include <linux/module.h>
@@ -31,7 +31,7 @@ enum tt_kind {
 	TT_JSON_FILE,
 };
 
-/* What a file is of. */
+/* The setting or text that a file has, and its owner. */
 struct tt_file {
 	enum tt_kind kind;
 	struct topstat_sample *sample; /* NULL: the root */
@@ -44,7 +44,7 @@ struct tt_open {
 	struct mutex lock; /* of readers and writers of one open file */
 	struct tt_text text;
 	bool has_text;
-	bool begun; /* the beginning was read: to read it again is to ask for another text */
+	bool begun; /* the beginning was read: reading it again makes a new text */
 	u32 waiting;
 };
 
@@ -162,7 +162,7 @@ static int open_file(struct inode *inode, struct file *f)
 	struct module *owner = file->sample ? file->sample->info.owner : NULL;
 	struct tt_open *o;
 
-	/* Root may write to what nobody may, were it not for this. */
+	/* Without this check, root could open files without write permission for writing. */
 	if (f->f_mode & FMODE_WRITE && !kinds[index_of(file->kind)].most)
 		return -EACCES;
 	o = kzalloc(sizeof(*o), GFP_KERNEL_ACCOUNT);
@@ -203,7 +203,7 @@ static int renew_text(struct tt_open *o)
 	struct tt_text text = {};
 	int error = make_text(o->file, &text);
 
-	if (error) { /* what was read before stays */
+	if (error) { /* the previous text stays */
 		tt_text_free(&text);
 		return error;
 	}
@@ -230,7 +230,7 @@ static ssize_t read_file(struct file *f, char __user *to, size_t size, loff_t *a
 	return done;
 }
 
-/* The value that takes effect now, or NOTHING_WAITS; or an error. */
+/* Parse a written value. *value: the value that takes effect now, or NOTHING_WAITS. Returns 0 or an error. */
 static int take_value(struct tt_open *o, const char *written, size_t size, bool append, loff_t at, u32 *value)
 {
 	u32 before = o->waiting, kind = index_of(o->file->kind);
@@ -241,7 +241,7 @@ static int take_value(struct tt_open *o, const char *written, size_t size, bool 
 	if (append ? before != NOTHING_WAITS : at != 0)
 		return -EINVAL;
 	error = tt_parse(written, size, kinds[kind].least, kinds[kind].most, value);
-	if (!error && written[size - 1] != '\n') { /* more may come */
+	if (!error && written[size - 1] != '\n') { /* more bytes may come */
 		o->waiting = *value;
 		*value = NOTHING_WAITS;
 	}
@@ -255,7 +255,7 @@ static ssize_t write_file(struct file *f, const char __user *from, size_t size, 
 	u32 value;
 	int error;
 
-	if (!size) /* an empty write is none */
+	if (!size) /* an empty write has no effect */
 		return 0;
 	if (size > sizeof(written))
 		return -EINVAL;
@@ -289,9 +289,9 @@ static int add_file(struct proc_dir_entry *dir, struct tt_file *file, u32 kind, 
 }
 
 /*
- * A file can be opened, and written to, as soon as it is made, and a write may wait for tt_lock, while proc_remove() waits for
- * it. So nothing is removed under tt_lock, also not what was made before there was no memory for the rest: where that has
- * failed, the caller calls the function that removes.
+ * A file can be opened and written to as soon as it is made. A write may wait for tt_lock, while proc_remove() waits for the
+ * write. So no file is removed under tt_lock, not even after a failed allocation in the middle: the functions that add return the
+ * error, and the caller calls the function that removes.
  */
 
 int tt_proc_add_sample(struct topstat_sample *s)

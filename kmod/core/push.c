@@ -2,19 +2,20 @@
 /*
  * Pushes of modules that use topstat.h, and the life of their objects.
  *
- *   O1  An object is counted by the table whose number stands in `table`. A table has a number that no other one has had
- *       since boot, so an object that has outlived its table is told from one that is this table's.
- *   O2  The CPU that swaps `table` to the number with ENTERING enters the object: what a static object has summed until then
- *       is added to the total first, so that rows never exceed it (P1), and then it gets an id. The swap of the last word,
- *       `table` again, says that all is in place.
- *   O3  What others push meanwhile is added to the total and to `late`. After that the other looks at `table`, and the CPU
- *       that enters looks at `late` after it has written `table`; both with a full barrier in between. So one of them
- *       finds what is in `late`, and whoever swaps it to 0 adds it to the sum.
- *   O4  `dead` is written before the id is swapped to 0, and read after an id was given, each with a full barrier between:
- *       an object that dies while it is entered has no id in the end.
- *   O5  An object that a table counts which is there is entered into no other one, and what is no object, or is not where
- *       it was initialised, into none. What is pushed to it is refused: it counts to the total, bounds what is not known
- *       (T6), and is counted; of what was overwritten, which may have had any value, missed[] says that (T5).
+ *   O1  The table whose number is in `table` counts the object. No other table has had that number since boot, so the number
+ *       tells an object that has outlived its table from an object of this table.
+ *   O2  The CPU that swaps `table` to the number with ENTERING enters the object. First it adds the earlier sum of a static
+ *       object to the total, so that rows never exceed it (P1). Then it gives the object an id. The swap of `table` to the number
+ *       alone is the last store: it says that all fields are in place.
+ *   O3  While one CPU enters an object, the pushes of other CPUs are added to the total and to `late`. Then the pushing CPU reads
+ *       `table`, and the entering CPU reads `late` after it has written `table`; both with a full barrier in between. So one of
+ *       them finds the amount in `late`. The CPU that swaps it to 0 adds it to the sum.
+ *   O4  `dead` is written before the id is swapped to 0, and read after an id was given, each with a full barrier in between: an
+ *       object that dies while it is entered has no id in the end.
+ *   O5  An object that an existing table counts is entered into no other table. Memory that is no object, or that is not at the
+ *       address where it was initialised, is entered into no table. A push to either is refused: it counts to the total, is
+ *       counted, and bounds the unknown part of any object (T6). Overwritten memory may have had any value; missed[] says so
+ *       (T5).
  */
 
 #include <linux/preempt.h>
@@ -22,11 +23,11 @@
 #include "core.h"
 #include "topstat/push.h"
 
-/* Of the number of a table in `table`. */
+/* A flag in `table`, beside the number of a table. */
 #define ENTERING BIT_ULL(63)
 
 static_assert(sizeof(struct tt_object) <= TOPSTAT_OBJECT_WORDS * sizeof(u64));
-/* enter() keeps the sums of a window, and nothing behind them. */
+/* enter() clears a window behind its sums. */
 static_assert(!offsetof(struct ts_window, sum));
 /* Windows begin a cache line. */
 static_assert((TT_OBJECT_AT + offsetof(struct tt_object, window)) % 64 == 0);
@@ -49,7 +50,7 @@ static void take_late(const struct topstat_table *t, struct topstat_object *o)
 	}
 }
 
-/* O4: true for one caller only. Preemption is off, which keeps the table. */
+/* O4: returns true to one caller only. The caller has preemption off, which keeps the table. */
 static bool end(struct topstat_table *t, struct topstat_object *o)
 {
 	lockdep_assert_preemption_disabled();
@@ -65,7 +66,7 @@ static bool is_where_it_began(const struct topstat_object *o)
 	return ((const struct tt_object *)o->words)->head.self == (u64)(unsigned long)o->words;
 }
 
-/* Memory that has an object which was not ended: it was freed so, or is in use. */
+/* The memory has an object that was not ended: it was freed without that, or is in use. */
 static void end_forgotten(struct topstat_object *o)
 {
 	struct topstat_table *t = tt_live(READ_ONCE(o->table));
@@ -88,7 +89,7 @@ void topstat_object_init(struct topstat_object *o)
 }
 EXPORT_SYMBOL_GPL(topstat_object_init);
 
-/* Plain data has a plain number; refcount_t warns of what is wrong with it. */
+/* Plain data has a plain number; refcount_t warns of an overflow or underflow. */
 static_assert(sizeof(refcount_t) == sizeof(u32));
 
 void topstat_object_get(struct topstat_object *o)
@@ -103,7 +104,7 @@ bool topstat_object_put(struct topstat_object *o)
 }
 EXPORT_SYMBOL_GPL(topstat_object_put);
 
-/* A static object has a value when it enters: an earlier table has counted it. */
+/* A static object that has a value when it enters: an earlier table has counted it. */
 static void enter_kept(struct topstat_table *t, struct ts_table *on, const struct tt_object *e)
 {
 	u64 kept = 0, sum;
@@ -122,18 +123,18 @@ static void enter_kept(struct topstat_table *t, struct ts_table *on, const struc
 		     t->sample->info.name, t->name);
 }
 
-/* O2. The bank is that of this CPU. */
+/* O2. `on` is the table of this CPU. */
 static void enter(struct topstat_table *t, struct ts_table *on, struct topstat_object *o)
 {
 	struct tt_object *e = tt_object(o);
 
-	xchg(&e->head.id, 0); /* of a table that is gone */
+	xchg(&e->head.id, 0); /* the id from a deleted table */
 	WRITE_ONCE(e->quiet, 0);
 	if (tt_is_static(t)) {
 		enter_kept(t, on, e);
 		e->count.ordered = 0;
 	} else {
-		/* Of the windows of other tables no slide is this one's. */
+		/* A window of another table has no slide of this table. */
 		memset((char *)&e->window + sizeof(e->window.sum), 0, sizeof(e->window) - sizeof(e->window.sum));
 	}
 	ts_add(&t->census.begun, 1);
@@ -144,7 +145,7 @@ static void enter(struct topstat_table *t, struct ts_table *on, struct topstat_o
 	take_late(t, o);
 }
 
-/* O5: what was pushed to what the table can't count. Returns false. */
+/* O5: refuse a push to an object that the table can't count. Returns false. */
 static bool refuse(struct ts_table *on, const struct ts_tick *tick, u32 part, u64 amount)
 {
 	ts_push_total(on, tick, part, amount);
@@ -181,8 +182,8 @@ static noinline bool refuse_broken(struct topstat_table *t, struct ts_table *on,
 }
 
 /*
- * The object is not, or not yet, this table's. True: it is now. Else the amount has been counted: to the total, and where the
- * object lives, to it.
+ * The table does not count the object, or not yet. Returns true if it now does. Otherwise the amount has been counted: to the
+ * total, and where the object lives, to the object.
  */
 static noinline bool make_ready(struct topstat_table *t, struct ts_table *on, const struct ts_tick *tick,
 				struct topstat_object *o, u32 part, u64 amount)
@@ -195,7 +196,7 @@ static noinline bool make_ready(struct topstat_table *t, struct ts_table *on, co
 		ts_push_total(on, tick, part, amount);
 		return false;
 	}
-	/* Where the swap fails, another CPU has got further. */
+	/* If the swap fails, another CPU has changed `table`: read it again. */
 	while ((of = READ_ONCE(o->table)) != entering) {
 		if (of == t->instance)
 			return true;
@@ -244,7 +245,7 @@ u64 topstat_push(struct topstat_table *t, struct topstat_object *o, u64 amount, 
 	struct ts_bank *bank;
 	struct ts_table *on;
 
-	cpu = get_cpu(); /* also keeps the table: topstat_table_del() waits until no CPU is in such a section */
+	cpu = get_cpu(); /* also keeps the table: topstat_table_del() waits until no CPU is in a section like this */
 	if (!READ_ONCE(t->config->enabled))
 		goto out;
 	bank = tt_bank(t, cpu);
@@ -295,7 +296,7 @@ void topstat_table_complete(struct topstat_table *t)
 }
 EXPORT_SYMBOL_GPL(topstat_table_complete);
 
-/* The table that counts the object, of those that are there: `t`, or by mistake another one. NULL: none. */
+/* The existing table that counts the object: `t`, or by mistake another table. NULL: there is no table. */
 static struct topstat_table *table_of(struct topstat_table *t, const struct topstat_object *o)
 {
 	u64 of = READ_ONCE(o->table) & ~ENTERING;
@@ -323,7 +324,7 @@ void topstat_object_dead(struct topstat_table *t, struct topstat_object *o)
 	t = table_of(t, o);
 	if (!end(t, o) || !t)
 		goto out;
-	/* This CPU's table forgets it at once. On others its id, which is 0, tells that it has gone. */
+	/* This CPU's table forgets it at once. Other CPUs see the end by its id, which is 0. */
 	bank = tt_bank(t, cpu);
 	if (ts_bank_enter(bank)) {
 		ts_forget(ts_bank_table(bank, t->number, t->stride), tt_object(o)->head.self, ts_view_mask(t->view));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Samples and tables: how they come and go. */
+/* Samples and tables: how they are registered and removed. */
 
 #include <linux/module.h>
 #include <linux/mm.h>
@@ -14,7 +14,7 @@ DEFINE_MUTEX(tt_lock);
 LIST_HEAD(tt_samples);
 bool tt_enabled = true;
 
-/* Added to and removed from under tt_lock, looked through under RCU. */
+/* Changed under tt_lock, read under RCU. */
 static LIST_HEAD(live_tables);
 
 struct topstat_table *tt_live(u64 instance)
@@ -32,7 +32,7 @@ static bool selftest = true;
 module_param(selftest, bool, 0444);
 MODULE_PARM_DESC(selftest, "test the engine before the module is loaded, and refuse to load if it fails (default: 1)");
 
-/* Names become files, JSON keys and titles: what is allowed needs no escapes anywhere. */
+/* Names become files, JSON keys and titles: the allowed characters need no escapes in any of them. */
 static bool is_name(const char *name)
 {
 	size_t i;
@@ -83,7 +83,7 @@ static struct topstat_sample *register_sample(const struct topstat_sample_info *
 			goto fail;
 	list_add_tail(&s->list, &tt_samples);
 	mutex_unlock(&tt_lock);
-	/* Its name is taken; without tt_lock, as tt_proc_remove_sample() demands it. */
+	/* The sample's name is taken. This runs without tt_lock, as tt_proc_remove_sample() demands. */
 	error = tt_proc_add_sample(s);
 	if (!error)
 		return s;
@@ -114,7 +114,7 @@ struct topstat_sample *topstat_observer_register(const struct topstat_observed *
 }
 EXPORT_SYMBOL_GPL(topstat_observer_register);
 
-/* Tables of topstat.h have a bank of their own, in which they are alone. */
+/* A table of topstat.h has its own bank, with no other table. */
 static int make_bank(struct topstat_table *t, u32 entries)
 {
 	struct {
@@ -167,7 +167,7 @@ static int find_bank(struct topstat_table *t, const struct topstat_observed *of,
 	return 0;
 }
 
-/* Numbers that no table had before, in this topstat.ko or one before it: see O1 in push.c. */
+/* A number that no table had before, in this topstat.ko or an earlier one: see O1 in push.c. */
 static u64 new_instance(void)
 {
 	static u64 last;
@@ -189,13 +189,13 @@ static int place_table(struct topstat_table *t, const struct topstat_table_info 
 		return -EINVAL;
 	error = make_bank(t, entries);
 	if (!error)
-		/* As the engine sees objects: from their words on. */
+		/* The engine sees an object from its words on. */
 		t->view = ts_view_of(entries - 1, type, offsetof(struct tt_object, window),
 				     offsetof(struct tt_object, head.id));
 	return error;
 }
 
-/* Its files go first, which waits for reads; tt_lock must not be held: see there. */
+/* The files go first, which waits for reads. The caller must not hold tt_lock: see tt_proc_remove_table(). */
 static void delete_table(struct topstat_table *t)
 {
 	tt_proc_remove_table(t);
@@ -206,7 +206,7 @@ static void delete_table(struct topstat_table *t)
 	WRITE_ONCE(t->config->enabled, 0);
 	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
 	mutex_unlock(&tt_lock);
-	synchronize_rcu(); /* pushes, and all that uses tt_live(), run with preemption off */
+	synchronize_rcu(); /* pushes, and all users of tt_live(), run with preemption off */
 	free_table(t);
 }
 
@@ -249,7 +249,7 @@ static struct topstat_table *add_table(struct topstat_sample *s, const struct to
 	if (!s->observed)
 		list_add_tail_rcu(&t->live, &live_tables);
 	mutex_unlock(&tt_lock);
-	/* Its name is taken; without tt_lock, as tt_proc_remove_table() demands it. */
+	/* The table's name is taken. This runs without tt_lock, as tt_proc_remove_table() demands. */
 	error = tt_proc_add_table(t);
 	if (!error)
 		return t;
@@ -303,7 +303,7 @@ static int __init topstat_init(void)
 	return error ? error : tt_proc_init();
 }
 
-/* The samples' modules use this one's symbols, so none is left. */
+/* The samples' modules use symbols of this module, so no sample is left. */
 static void __exit topstat_exit(void)
 {
 	tt_proc_exit();

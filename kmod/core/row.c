@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What describes an object, from the callback that writes it to the text. In a row fields stand one behind the other: a byte
- * that says which kind (enum tt_field_kind), and the value; of a text first its length, in a byte.
+ * The description of an object, from the callback that writes it to the text. In a row, the fields are one behind the other: a
+ * byte for the kind (enum tt_field_kind), and the value; a text has its length, in a byte, before its bytes.
  */
 
 #include <linux/cgroup.h>
@@ -89,13 +89,13 @@ struct tt_field tt_field(const struct topstat_row *row, size_t *at)
 	*at += field.length;
 	if (field.kind == TT_FIELD_NUMBER || field.kind == TT_FIELD_CGROUP)
 		memcpy(&field.number, field.bytes, sizeof(field.number));
-	/* An empty text says nothing. */
+	/* An empty text is a missing value. */
 	if (field.kind == TT_FIELD_TEXT && !field.length)
 		field.kind = TT_FIELD_NONE;
 	return field;
 }
 
-/* RFC 5952: the longest run of zeroes, the first of several, is left out, if it is longer than one. */
+/* RFC 5952: the longest run of zeroes is left out, if it has more than one; of several runs of this length, the first. */
 static void put_ip6(struct tt_text *text, const u8 *bytes)
 {
 	int at, run, best = 8, longest = 1;
@@ -123,7 +123,7 @@ static void put_ip6(struct tt_text *text, const u8 *bytes)
 	}
 }
 
-/* The path as the reader's cgroup namespace has it. */
+/* The path in the reader's cgroup namespace. */
 static void put_cgroup(struct tt_text *text, enum tt_style style, u64 id)
 {
 #ifdef HAVE_CGROUP_GET_FROM_ID
@@ -141,11 +141,11 @@ static void put_cgroup(struct tt_text *text, enum tt_style style, u64 id)
 		return;
 	}
 #endif
-	/* Removed, or of a kernel that tells modules no paths. */
+	/* The cgroup was removed, or the kernel has no function for modules that finds it. */
 	tt_printf(text, "cgroup:%llu", id);
 }
 
-/* The value; in JSON without quotes. */
+/* Write the value; in JSON without quotes. */
 void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_field *field)
 {
 	const u8 *ip = (const u8 *)field->bytes;

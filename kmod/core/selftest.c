@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The engine is tested in the kernel that it is to run in before anything relies on it: known cases, then random pushes beside
- * a plain model that keeps everything. If one fails, the module refuses to load. The clock is the test's own.
+ * Tests of the engine in the running kernel, before any module uses it: known cases, then random pushes, which are compared with
+ * a plain model that keeps all pushes. If a test fails, the module refuses to load. The tests set the clock themselves.
  */
 
 #include <linux/kernel.h>
@@ -14,7 +14,7 @@
 #define ENTRIES 16
 #define OBJECTS 64
 #define ROUNDS 20000
-/* Pushes that the model remembers: more than come in two periods. */
+/* The number of pushes that the model remembers: more than come in two periods. */
 #define REMEMBERED 4096
 #define SLIDE 25 /* ticks */
 
@@ -25,7 +25,7 @@ static int expected(bool holds, const char *what, int line)
 	return holds ? 0 : -EIO;
 }
 
-/* Returns from the test that it is in. */
+/* Returns from the calling test if the condition is false. */
 #define EXPECT(condition)                                              \
 	do {                                                           \
 		if (expected(condition, #condition, __LINE__))         \
@@ -43,7 +43,7 @@ struct rig {
 	struct ts_bank *bank;
 	ts_view view;
 	u64 ids;
-	struct tt_object *objects; /* ENTRIES are ranked; there are more */
+	struct tt_object *objects; /* more than the ENTRIES that a table ranks */
 	u64 sums[OBJECTS];
 	struct push *pushes; /* a ring */
 	u64 pushed;
@@ -51,7 +51,7 @@ struct rig {
 	u64 random;
 };
 
-/* Knuth's, with the shift of PCG's: good enough, and the same in each boot. */
+/* Knuth's generator, with the shift of PCG's: good enough, and with equal numbers in each boot. */
 static u32 random_below(struct rig *rig, u32 most)
 {
 	rig->random = rig->random * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -112,7 +112,8 @@ static void rig_free(struct rig *rig)
 	kvfree(rig->pushes);
 }
 
-/* All that was pushed to the object in the period that ends now, and in the slide before it began: the least and the most. */
+/* The bounds of the object's value. Least: its pushes in the slides that lie in the period; most: also those in the fading slide.
+ * */
 static void model(struct rig *rig, u32 object, u64 now, u64 *least, u64 *most)
 {
 	u64 i, from = rig->pushed > REMEMBERED ? rig->pushed - REMEMBERED : 0;
@@ -130,7 +131,7 @@ static void model(struct rig *rig, u32 object, u64 now, u64 *least, u64 *most)
 	}
 }
 
-/* T1, T2: slots and heap are what table.h says. */
+/* T1, T2: slots and heap satisfy the invariants of table.h. */
 static int check_heap(struct rig *rig)
 {
 	struct ts_table *t = rig_table(rig);
@@ -144,7 +145,7 @@ static int check_heap(struct rig *rig)
 	return 0;
 }
 
-/* Whether the objects in the table are those that are largest. */
+/* Whether the objects in the table are the largest ones. */
 static int check_top(struct rig *rig, const u64 *values)
 {
 	struct ts_table *t = rig_table(rig);
@@ -228,7 +229,7 @@ static int random_dynamic(struct rig *rig)
 	return error;
 }
 
-/* As the tests of the engine's Rust side have them, with 250 jiffies a second. */
+/* The expectations are equal to those in the tests of the engine's Rust side, with 250 jiffies a second. */
 static int known_settings(struct rig *rig)
 {
 	struct ts_config *c = &rig->config[1];

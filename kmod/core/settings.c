@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What tables are set to: from milliseconds to what the engine computes with. */
+/* The settings of tables: converts milliseconds to the units that the engine computes with. */
 
 #include <linux/bits.h>
 #include <linux/ctype.h>
@@ -10,11 +10,11 @@
 
 /* With fewer jiffies to a slide, the clock's grain would show in the values. */
 #define JIFFIES_PER_SLIDE_MIN 10
-/* Slides are whole jiffies. Where that changes the period by more than one part in this many, nanoseconds are used. */
+/* Slides are whole jiffies. Where that changes the period by more than one part in this many, the clock is nanoseconds. */
 #define ROUNDING 200
-/* The same with the jiffy in which its period ends, through which a push is counted. */
+/* As ROUNDING, with the jiffy in which the period ends: a push counts through that jiffy. */
 #define ROUNDING_AND_GRAIN 100
-/* Delays have 32 bits: in nanoseconds they are counted in units of 2^20. */
+/* Delays have 32 bits: with the nanosecond clock their unit is 2^20 ns. */
 #define PRECISE_DELAY_SHIFT 20
 /* The fixed point of ts_config.fraction. */
 #define FRACTION_ONE BIT_ULL(56)
@@ -24,14 +24,14 @@ static u64 apart(u64 a, u64 b)
 	return a > b ? a - b : b - a;
 }
 
-/* All but switches and `quiet`. The epoch must be another one whenever the period is. -EINVAL: out of range. */
+/* Sets all fields but switches and `quiet`. The epoch must change whenever the period does. -EINVAL: a value is out of range. */
 int tt_config(struct ts_config *c, u32 period_ms, u32 delay_ms, u32 type, u32 epoch, u32 hz)
 {
 	u64 exact, slide, rounded, units;
 
 	if (!period_ms || period_ms > TT_PERIOD_MS_MAX || delay_ms > TT_DELAY_MS_MAX)
 		return -EINVAL;
-	/* In jiffies, times the milliseconds of a second; but the slide. */
+	/* All in jiffies times MSEC_PER_SEC, except the slide. */
 	exact = (u64)period_ms * hz;
 	slide = div_u64(exact + TS_SLIDES * MSEC_PER_SEC / 2, TS_SLIDES * MSEC_PER_SEC);
 	rounded = slide * TS_SLIDES * MSEC_PER_SEC;
@@ -56,7 +56,7 @@ int tt_config(struct ts_config *c, u32 period_ms, u32 delay_ms, u32 type, u32 ep
 	return 0;
 }
 
-/* The entries of a table of so many rows; 0: there is none of so many. */
+/* The entries of a table with `top` rows; 0: tables can't have this number of rows. */
 u32 tt_entries_for(u32 top)
 {
 	if (top < TS_TOP_MIN || top > TS_TOP_MAX)
@@ -74,7 +74,7 @@ void tt_values_of(const struct topstat_table *t, struct tt_values *v)
 	v->sync = READ_ONCE(c->switches) & TS_SWITCH_SYNC;
 }
 
-/* Pushes may be summed alone where every table of the bank that is on has a delay. */
+/* Pushes may only sum where every table of the bank that is switched on has a delay. */
 static void set_quiet(struct ts_config *of_bank)
 {
 	u32 quiet = 1, i;
@@ -87,7 +87,7 @@ static void set_quiet(struct ts_config *of_bank)
 			WRITE_ONCE(of_bank[i].quiet, quiet);
 }
 
-/* While there was a delay, objects have grown without being looked at: nothing is proven until a period has gone by (T5). */
+/* During the delay, objects have grown without being ordered: nothing is proven until a period has passed (T5). */
 static void distrust(struct topstat_table *t)
 {
 	u32 cpu, i;
@@ -109,8 +109,8 @@ static u32 next_epoch(u32 epoch)
 }
 
 /*
- * Set all of a table. tt_lock is held. Pushes go on meanwhile: one that sees half of it is of the old or the new epoch, and is
- * counted; the generation, written last, has each CPU take up the rest.
+ * Set all values of a table. The caller holds tt_lock. Pushes continue during the change: a push that sees half of it belongs to
+ * the old or to the new epoch, and is counted. The generation is written last, and makes each CPU read all of the settings.
  */
 int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 {
@@ -123,7 +123,7 @@ int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 			  c.epoch && c.period_ms == v->period_ms ? c.epoch : next_epoch(c.epoch), HZ);
 	if (error)
 		return error;
-	/* What was used until now is counted as it was set until now. */
+	/* Amounts used until now count by the old settings. */
 	tt_settle_all(t->sample);
 	c.switches = (v->enabled ? TS_SWITCH_TABLE : 0) | (t->sample->enabled ? TS_SWITCH_SAMPLE : 0) |
 		     (tt_enabled ? TS_SWITCH_ROOT : 0) | (v->sync ? TS_SWITCH_SYNC : 0);
@@ -138,17 +138,18 @@ int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 	WRITE_ONCE(to->period_ms, c.period_ms);
 	WRITE_ONCE(to->delay_ms, c.delay_ms);
 	WRITE_ONCE(to->switches, c.switches);
-	smp_wmb(); /* whoever sees the epoch sees the slide of it */
+	smp_wmb(); /* a CPU that sees the epoch sees its slide */
 	WRITE_ONCE(to->epoch, c.epoch);
 	set_quiet(t->bank_config);
-	smp_wmb(); /* whoever sees the generation sees all of it */
+	smp_wmb(); /* a CPU that sees the generation sees all of the settings */
 	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
 	if (before && !c.delay)
 		distrust(t);
 	return 0;
 }
 
-/* A number as a shell writes it: decimal digits, with white space around them. -EINVAL: it is none, or out of range. */
+/* Parse a number as a shell writes it: decimal digits, with white space around them. -EINVAL: it is no number, or out of range.
+ * */
 int tt_parse(const char *text, size_t length, u32 least, u32 most, u32 *value)
 {
 	u64 number = 0;
@@ -222,7 +223,7 @@ void topstat_table_set_enabled(struct topstat_table *t, bool enabled)
 }
 EXPORT_SYMBOL_GPL(topstat_table_set_enabled);
 
-/* A switch above has changed: each table is set to what it is set to. */
+/* A switch of the sample or of the root has changed: compute the settings of each table again. */
 static void set_again(struct topstat_sample *s)
 {
 	struct topstat_table *t;

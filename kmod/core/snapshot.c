@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A snapshot of a table: each CPU's part of it at one instant, and the exact merge. Nothing is drained, and readers
- * don't know of each other. Rows are read before totals, which are added to first (P1), so `other` is never negative.
+ * A snapshot of a table: each CPU's part of it at one instant, and the exact merge. It drains nothing, and readers are
+ * independent of each other. Rows are read before totals, and a push adds to totals first (P1), so `other` is never negative.
  */
 
 #include <linux/cpu.h>
@@ -13,9 +13,9 @@
 #include <linux/timekeeping.h>
 #include "core.h"
 
-/* How often a push that holds the bank is given the time to finish, and a window that is being written is read again. */
+/* The number of tries while a push holds the bank, or while a CPU writes to a window. */
 #define BUSY_TRIES 200
-/* How often a snapshot is begun anew because the table went on by two slides meanwhile. */
+/* The number of times that a snapshot is begun, because the table advanced by two slides during the previous one. */
 #define SNAPSHOT_TRIES 5
 
 const char *const tt_lost_names[TT_LOST] = {
@@ -36,16 +36,16 @@ static u64 add(u64 a, u64 b)
 	return a + b < a ? U64_MAX : a + b;
 }
 
-/* One CPU's section is being taken. */
+/* The arguments and result of taking one CPU's section. */
 struct take {
 	struct topstat_table *table;
 	struct tt_section *section;
-	u64 now; /* 0: now */
+	u64 now; /* the instant; 0: the present time */
 	bool only_read;
 	int error;
 };
 
-/* On the CPU itself, with interrupts off; or, to read only, on any. */
+/* Runs on the CPU itself, with interrupts off; or, with `only_read`, on any CPU. */
 static void take_section(void *arg)
 {
 	struct take *take = arg;
@@ -75,8 +75,9 @@ static void take_section(void *arg)
 }
 
 /*
- * Whether a row of topstat.h is of an object that is there still. It is, where its id is that of the row: what has ended
- * properly has none, until the RCU read section ends that the row was found in. Else its memory was freed, or overwritten.
+ * Whether a row of topstat.h has an object that still exists. The caller has found that the object's id is the row's id. An
+ * object that has ended properly has no id, until the end of the RCU read section in which the row was found. Otherwise the
+ * object's memory was freed, or overwritten.
  */
 static bool is_whole(const struct topstat_table *t, const struct tt_row *row)
 {
@@ -101,7 +102,7 @@ struct broken {
 	u64 id;
 };
 
-/* On the CPU itself, with interrupts off. The object may have been of any size. */
+/* Runs on the CPU itself, with interrupts off. The object may have had any value, which missed[] records. */
 static void drop_broken(void *arg)
 {
 	const struct broken *broken = arg;
@@ -120,7 +121,8 @@ static void drop_broken(void *arg)
 	ts_bank_leave(bank, 1);
 }
 
-/* Some rows can't be right: they are not shown, leave the tables of these CPUs, are counted as one, and said once. */
+/* Leave out rows that can't be right: they are not shown, leave the tables of their CPUs, count as one mistake, and are logged
+ * once. */
 static void leave_out(struct tt_snapshot *s, const struct tt_found *found, u32 count)
 {
 	struct topstat_table *t = s->table;
@@ -140,7 +142,7 @@ static void leave_out(struct tt_snapshot *s, const struct tt_found *found, u32 c
 	}
 }
 
-/* Rows whose objects have not ended since they were found are kept. Inside of an RCU read section. */
+/* Keep the rows whose objects have not ended since they were found. Called inside an RCU read section. */
 static void describe(struct tt_snapshot *s, struct tt_section *section)
 {
 	struct topstat_table *t = s->table;
@@ -172,7 +174,7 @@ static void describe(struct tt_snapshot *s, struct tt_section *section)
 	section->head->rows = kept;
 }
 
-/* The first section says which instant the snapshot is of. */
+/* The first section sets the instant of the snapshot. */
 static void is_taken(struct tt_snapshot *s, struct tt_section *section)
 {
 	if (s->section_count == 1)
@@ -200,7 +202,7 @@ static int take_on_cpu(struct tt_snapshot *s, struct take *take)
 	}
 	if (!error)
 		return 0;
-	/* To be read only, or the CPU is offline, or something has held the bank all the while: read what is there. */
+	/* Only to be read, or the CPU is offline, or another context has held the bank for all tries: read the table as it is. */
 	take->section->stale = !take->only_read;
 	take->only_read = true;
 	rcu_read_lock();
@@ -210,7 +212,7 @@ static int take_on_cpu(struct tt_snapshot *s, struct take *take)
 	return 0;
 }
 
-/* Whether anything was ever counted, or ordered for a snapshot, on the CPU: idle ones cost nothing. */
+/* Whether any amount was ever counted, or any object ordered for a snapshot, on the CPU. Unused CPUs cost nothing. */
 static bool is_used(const struct topstat_table *t, u32 cpu)
 {
 	const struct ts_table *on = tt_table_on(t, cpu);
@@ -227,7 +229,7 @@ static int add_section(struct tt_snapshot *s, u32 cpu, bool only_read)
 
 	section->cpu = cpu;
 	section->head = kzalloc(sizeof(*section->head), GFP_KERNEL);
-	/* One more: the next row is written to where it would stand before it is known whether there is one. */
+	/* One row more than entries: the next row is written to its place before it is known whether there is one. */
 	section->rows = kvmalloc(array_size(entries + 1, sizeof(*section->rows)), GFP_KERNEL);
 	s->section_count++;
 	if (!section->head || !section->rows)
@@ -250,7 +252,7 @@ static int take_sections(struct tt_snapshot *s, bool only_read)
 	return error;
 }
 
-/* The value of a window that pushes write meanwhile. -EAGAIN: it has gone on too far. */
+/* The value of a window that pushes may write at the same time. -EAGAIN: the window is too far ahead of the tick. */
 static int evaluate(const struct tt_snapshot *s, struct ts_window *copy, const struct ts_window *of,
 		    const struct ts_tick *tick, u64 *value)
 {
@@ -272,8 +274,9 @@ static int evaluate(const struct tt_snapshot *s, struct ts_window *copy, const s
 }
 
 /*
- * The beginning of the slide before, which is out of a period that ends at the tick. From then on a total has all that any object
- * has in the period: a burst may fade later than the total does, and a push at a slide's boundary may be a slide earlier in it.
+ * A tick at the beginning of the previous slide. Evaluated at this tick, a total counts from the beginning of the slide
+ * before the period that ends at `tick`. So it has all amounts that any object has in that period: a burst may fade later in the
+ * object than in the total, and a push at a slide's boundary may be a slide earlier in the total.
  */
 static struct ts_tick slide_before(const struct ts_tick *tick)
 {
@@ -289,8 +292,9 @@ static struct ts_tick slide_before(const struct ts_tick *tick)
 }
 
 /*
- * What rows can be in all. A static total has each push before its object has it, and is read after it (P1). Objects of an
- * observer are in its own memory; what it spreads over time may be later in an object than in the total.
+ * The upper bound of the sum of all rows. A static total has each push before its object has it, and is read after the object
+ * (P1). Objects of an observer are in the observer's memory; an amount that it spreads over time may fade later in an object than
+ * in the total.
  */
 static void bound_rows(struct tt_snapshot *s, struct ts_window *copy)
 {
@@ -304,13 +308,14 @@ static void bound_rows(struct tt_snapshot *s, struct ts_window *copy)
 	for (i = 0; i < s->section_count && !tt_is_static(s->table); i++) {
 		const struct ts_window *total = &tt_table_on(s->table, s->sections[i].cpu)->total;
 
-		if (evaluate(s, copy, total, &before, &of_cpu)) /* it has gone on: all that it ever had */
+		if (evaluate(s, copy, total, &before, &of_cpu)) /* it is too far ahead: use all of its pushes ever */
 			of_cpu = READ_ONCE(total->sum[0]) + READ_ONCE(total->sum[1]);
 		s->most = add(s->most, of_cpu);
 	}
 }
 
-/* The totals of all CPUs; and what of any object is not known, at most (T6): the slide in which the period began counts whole. */
+/* The totals of all CPUs; and the bound of the unknown part of any object (T6): the slide in which the period began counts whole.
+ * */
 static int evaluate_totals(struct tt_snapshot *s, u64 *refused)
 {
 	struct ts_window *copy = kmalloc(sizeof(*copy), GFP_KERNEL);
@@ -351,7 +356,7 @@ static int descending(u64 a, u64 b, u64 id_a, u64 id_b)
 {
 	if (a != b)
 		return a > b ? -1 : 1;
-	/* Equal values in the order of age, so that they don't jump about. */
+	/* Equal values are in the order of age, so that their order is stable. */
 	return id_a < id_b ? -1 : id_a > id_b;
 }
 
@@ -369,7 +374,7 @@ static int by_key(const void *a, const void *b)
 	return descending(x->key, y->key, x->id, y->id);
 }
 
-/* The rows of one CPU, by the value that they were ordered by. */
+/* Sort the rows of one CPU by the values that the table had ordered them by. */
 static int order_section(struct tt_section *section, u32 top)
 {
 	u32 i;
@@ -386,7 +391,8 @@ static int order_section(struct tt_section *section, u32 top)
 	return 0;
 }
 
-/* Each object once. Its value is the same on every CPU but for pushes in between, which only add: the largest is the latest. */
+/* Merge the rows of each object. Its values on the CPUs differ only by pushes in between, which only add: the largest is the
+ * latest. */
 static u32 merge_found(struct tt_snapshot *s, u32 count)
 {
 	u32 i, k, objects = 0;
@@ -419,7 +425,8 @@ static void take_unranked(struct tt_snapshot *s)
 	observed->unranked_describe(&s->unranked.described);
 }
 
-/* The largest, as many as the table shows, of those that fit in the total; a row that does not fit belongs to a broken object. */
+/* Choose the largest objects that fit in the total, up to the table's number of rows. A row that does not fit belongs to a broken
+ * object. */
 static void choose_rows(struct tt_snapshot *s, u32 objects)
 {
 	u64 shown = 0, value;
@@ -473,8 +480,8 @@ static int merge(struct tt_snapshot *s)
 }
 
 /*
- * A push that was under way at a slide's boundary may be in one slide for its object and in the next for the total, and each of
- * them fades in its own way: the larger of the two is what was pushed. A static total is never less than its rows.
+ * A push that was under way at a slide's boundary may be in one slide for its object and in the next for the total, and both fade
+ * in their own way: the total is raised to the sum of the rows where that is larger. A static total is never less than its rows.
  */
 static int settle(struct tt_snapshot *s)
 {
@@ -499,7 +506,7 @@ static int settle(struct tt_snapshot *s)
 /* The bound of an object that is in no table: T5, and the bounds of the whole table. */
 static u64 most_absent(const struct tt_snapshot *s)
 {
-	/* With a delay objects may have grown unseen. */
+	/* With a delay, objects may have grown without being ordered. */
 	bool ordered = !s->config.delay_ms && !s->doubted;
 	u64 missed = ordered ? 0 : U64_MAX;
 	u32 i;
@@ -513,14 +520,14 @@ static u64 most_absent(const struct tt_snapshot *s)
 		missed = max(missed, s->sections[i].head->missed);
 	if (!tt_is_static(s->table))
 		return missed;
-	/* Nothing was turned away, and yet there are more: these were overwritten. */
+	/* No object was turned away, and yet there are more objects than in the tables: these were overwritten. */
 	if (!missed && s->seen < s->alive_least)
 		missed = U64_MAX;
-	/* All of an object without a row is in the total, and in no row. */
+	/* The total has all of an object without a row, and no row has it. */
 	return min(missed, s->other);
 }
 
-/* How many rows are certain to be the true top: those that no object without a row can be larger than (T5, T6). */
+/* Count the rows that are certain to be the true top: no object without a row can be larger (T5, T6). */
 static void prove(struct tt_snapshot *s, u64 refused)
 {
 	u64 least = add(max(most_absent(s), s->hidden), refused);
@@ -530,7 +537,7 @@ static void prove(struct tt_snapshot *s, u64 refused)
 		s->proven++;
 }
 
-/* What was lost of the table since it was made, and what of it no snapshot before has told. */
+/* The losses of the table since it was made, and the losses since the previous snapshot. */
 static void count_lost(struct tt_snapshot *s)
 {
 	struct topstat_table *t = s->table;
@@ -554,7 +561,7 @@ static void count_lost(struct tt_snapshot *s)
 	mutex_unlock(&t->told_lock);
 }
 
-/* In process context: see struct topstat_observed. */
+/* Called in process context: see struct topstat_observed. */
 void tt_settle_all(const struct topstat_sample *s)
 {
 	if (s->observed && s->observed->settle_all)
@@ -601,7 +608,7 @@ static int try_take(struct tt_snapshot *s, bool only_read)
 	return 0;
 }
 
-/* `only_read`: in whatever state it is. Returns 0, or an error, when there is nothing to free. */
+/* `only_read`: reads the table in its present state. Returns 0, or an error; after an error there is nothing to free. */
 int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_read)
 {
 	int tries, error = -EAGAIN;
@@ -613,7 +620,7 @@ int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_r
 		if (error)
 			tt_snapshot_free(s);
 	}
-	/* Reading takes longer than a slide lasts. */
+	/* Reading takes longer than a slide. */
 	return error == -EAGAIN ? -EBUSY : error;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A text that grows, and what must not reach a terminal in it. */
+/* A text that grows, with escapes for the characters that must not reach a terminal. */
 
 #include <linux/kernel.h>
 #include <linux/mm.h>
@@ -7,7 +7,7 @@
 #include "core.h"
 
 #define FIRST_ROOM 4096
-/* The longest that a single tt_printf() writes: numbers and names. */
+/* The upper bound of the output of a single tt_printf(): numbers and names. */
 #define PRINTED_MAX 192
 
 void tt_text_free(struct tt_text *text)
@@ -72,8 +72,8 @@ void tt_number(struct tt_text *text, u64 number)
 #define REPLACEMENT 0xfffd
 
 /*
- * The character at the beginning, and its bytes. What is no UTF-8 is taken as the standard says (and Rust's
- * from_utf8_lossy does): the longest beginning of a character that there is counts as one, which is replaced.
+ * The first character, and its number of bytes. Invalid UTF-8 is handled as in the standard (and in Rust's from_utf8_lossy): the
+ * longest prefix of a valid character counts as one character, which is replaced.
  */
 static u32 character(const u8 *s, size_t length, size_t *bytes)
 {
@@ -112,7 +112,8 @@ static bool within(u32 c, u32 least, u32 most)
 	return c >= least && c <= most;
 }
 
-/* A terminal could obey the character, or a reader be misled by it: as the daemon's `typeset` says. */
+/* Whether a terminal could obey the character, or the character could mislead a reader: the daemon's `typeset` has the same rule.
+ * */
 static bool is_unsafe(u32 c)
 {
 	return c < 0x20 || within(c, 0x7f, 0x9f) || c == 0x61c || within(c, 0x200b, 0x200f) || within(c, 0x2028, 0x202e) ||

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a kernel module ranks by topstat: it registers a sample with tables, embeds a struct topstat_object in what is to
- * be ranked, and pushes. /proc/topstat shows the top, without a line of code in user space.
+ * The interface for kernel modules whose objects topstat ranks. A module registers a sample with tables, embeds a struct
+ * topstat_object in each structure that it ranks, and pushes amounts to these objects. /proc/topstat shows the largest
+ * objects, without any code in user space.
  *
  *	static struct topstat_object of_a_disk;
  *
@@ -24,36 +25,39 @@ struct module;
 struct topstat_sample;
 struct topstat_table;
 
-/* Another one whenever struct topstat_object changes. Objects of another ABI are refused. */
+/* The version of struct topstat_object: it changes whenever the structure does. topstat.ko refuses objects of another version. */
 #define TOPSTAT_OBJECT_ABI 1
 
-/* The longest name of a sample, a table, a column or a part; without the zero at its end. Files are called so. */
+/* The longest name of a sample, a table, a column or a part, without the terminating zero. Samples and tables have folders named
+ * so. */
 #define TOPSTAT_NAME_MAX 31
-/* The most columns that describe an object. */
+/* The largest number of columns that describe an object. */
 #define TOPSTAT_COLUMNS_MAX 16
-/* What describes an object takes at most so many bytes: texts their length and 2, an IPv6 address 17, a number 9. */
+/* The largest size of an object's description in bytes: a text takes its length and 2, an IPv6 address 17, an IPv4 address 5, a
+ * number or control group 9. */
 #define TOPSTAT_ROW_BYTES 232
 
-/* Words of an object that are the engine's: it checks that they are enough. */
+/* The number of words of an object that the engine uses: topstat.ko checks when it is built that they are enough. */
 #define TOPSTAT_OBJECT_WORDS 48
 
 /**
- * struct topstat_object - what is ranked, embedded in a structure of the caller's
- * @abi: %TOPSTAT_OBJECT_ABI, once it has been initialised
+ * struct topstat_object - an object to rank, embedded in a structure of the caller
+ * @abi: %TOPSTAT_OBJECT_ABI, once the object has been initialised
  * @references: see topstat_object_get()
- * @dead: it has ended
+ * @dead: the object has ended
  * @pad: zero
- * @table: the table that counts it, by a number that no other table had since boot; 0: none yet
- * @late: what was pushed by other CPUs while one of them entered it into a table, by part
- * @words: the engine's
+ * @table: the number of the table that counts the object, unique since boot; 0: no table has counted it yet
+ * @late: amounts that other CPUs pushed while one CPU entered the object into a table, by part
+ * @words: used by the engine
  *
- * Plain data: it refers to nothing of topstat.ko, so that it may outlive it. An object is counted by one table. What is to
- * be ranked in two ways has two objects. The caller neither reads nor writes any of it, nor moves it.
+ * The structure is plain data: it refers to nothing in topstat.ko, so an object may outlive topstat.ko. One table counts an
+ * object. To rank a structure in two ways, embed two objects. The caller neither reads nor writes any field, and does not move
+ * the object.
  *
- * Mistakes are looked for where that costs a push nothing. What is pushed to an object that another table counts has no row
- * there (`lost foreign`); nor has what is pushed to memory that is no object, and what was overwritten or freed too early
- * (`lost broken`). All of it is in the total, rows that it could concern are not proven, and the kernel's log names the table,
- * once for each table and each of the two.
+ * topstat detects mistakes where that costs a push nothing. A push to an object that another table counts gets no row (`lost
+ * foreign`). A push to memory that is no object, or that was overwritten or freed too early, gets no row either (`lost broken`).
+ * Both pushes are in the total, and rows that they could affect are not proven. The kernel's log names the table, once for each
+ * table and each of the two kinds.
  */
 struct topstat_object {
 	u32 abi;
@@ -76,10 +80,10 @@ enum topstat_type {
 };
 
 /**
- * enum topstat_unit - what values count
- * @TOPSTAT_COUNT: anything that is in none of the others
+ * enum topstat_unit - the unit of values
+ * @TOPSTAT_COUNT: any unit that is not in this list
  * @TOPSTAT_PACKETS: packets
- * @TOPSTAT_BITS: bits; bytes are pushed, and shown times 8
+ * @TOPSTAT_BITS: bits; the caller pushes bytes, and the output shows them times 8
  * @TOPSTAT_BYTES: bytes
  * @TOPSTAT_SEGMENTS: TCP segments
  * @TOPSTAT_NANOSECONDS: time
@@ -94,29 +98,29 @@ enum topstat_unit {
 };
 
 /**
- * struct topstat_column - one column of what describes an object
+ * struct topstat_column - one column of the description of an object
  * @name: its name in every output: lower case letters, digits and '_'
- * @optional: objects without it are shown without it in JSON; else it is null there
+ * @optional: for objects without a value in this column, JSON omits the field if true, and has null if false
  */
 struct topstat_column {
 	const char *name;
 	bool optional;
 };
 
-/* What describes an object, while it is written; see topstat_row_text() and the others. */
+/* The description of an object, while the describe callback writes it; see topstat_row_text() and the other functions. */
 struct topstat_row;
 
 /**
- * struct topstat_sample_info - a sample: tables whose objects are of one kind
- * @name: the name of its folder: lower case letters, digits and '_', %TOPSTAT_NAME_MAX at most
- * @owner: %THIS_MODULE: it can't be removed while a file of the sample is open
+ * struct topstat_sample_info - a sample: tables with objects of one kind
+ * @name: the name of its folder: lower case letters, digits and '_', at most %TOPSTAT_NAME_MAX characters
+ * @owner: %THIS_MODULE: the module can't be removed while a file of the sample is open
  * @columns: the columns that describe an object
- * @column_count: how many there are
- * @parts: the names of the parts that an amount may have, such as "rx" and "tx"; both NULL: values have no parts
- * @describe: writes what describes the object, one field for each column and in their order, by topstat_row_text() and
- *	the others. Context: process context inside of an RCU read section; it must not sleep. The object has not ended when
- *	it is called, and its memory stays until it returns (see topstat_object_dead()). Fields that do not fit are cut,
- *	and fields beyond the last column are left out; `lost cut` says how often that has happened.
+ * @column_count: the number of columns
+ * @parts: the names of the two parts that an amount may have, such as "rx" and "tx"; both NULL: values have no parts
+ * @describe: writes the description of an object by topstat_row_text() and the other functions, one field for each column and in
+ *	the order of columns. Context: process context inside an RCU read section; it must not sleep. When it is called, the
+ *	object has not ended, and the object's memory stays until it returns (see topstat_object_dead()). Fields that do not fit
+ *	are cut, and fields beyond the last column are left out; `lost cut` counts the descriptions with either.
  */
 struct topstat_sample_info {
 	const char *name;
@@ -129,11 +133,11 @@ struct topstat_sample_info {
 
 /**
  * struct topstat_table_info - a table of a sample
- * @name: the name of its folder; as that of a sample
+ * @name: the name of its folder, with the rules of a sample's name
  * @value_name: the title of the value's column; NULL: the name of the unit
- * @type: 0 is %TOPSTAT_DYNAMIC
- * @unit: what values count
- * @top: how many rows it keeps, 1 to 1024; 0: 128
+ * @type: %TOPSTAT_DYNAMIC or %TOPSTAT_STATIC; 0: %TOPSTAT_DYNAMIC
+ * @unit: the unit of values
+ * @top: the number of rows that it keeps, 1 to 1024; 0: 128
  */
 struct topstat_table_info {
 	const char *name;
@@ -145,19 +149,22 @@ struct topstat_table_info {
 
 /**
  * topstat_sample_register() - make the folder of a sample
- * @info: what it is. The names and columns it refers to must stay until the sample is unregistered; @info need not.
+ * @info: the sample. The names and columns that it refers to must stay valid until the sample is unregistered; @info itself may
+ *	be freed after the call.
  *
  * Context: process context; sleeps.
- * Return: the sample, which topstat_sample_unregister() takes back; or an error: -EINVAL a name is empty, too long or has
- * other characters than allowed, or there are too many columns; -EEXIST there is a sample of this name; -ENOMEM.
+ * Return: the sample, which topstat_sample_unregister() frees; or an error: -EINVAL: a name is empty, is too long or has a
+ * character that is not allowed, or there are too many columns, or there are columns without a describe callback; -EEXIST: there
+ * is a sample, or a file, of this name; -ENOMEM: there is no memory.
  */
 struct topstat_sample *topstat_sample_register(const struct topstat_sample_info *info);
 
 /**
  * topstat_sample_unregister() - remove a sample, and the tables that it still has
- * @sample: of topstat_sample_register(); not to be used any more
+ * @sample: from topstat_sample_register(); the caller must not use it any more
  *
- * Waits for pushes and reads that are under way. As for topstat_table_del(), nobody may begin another push.
+ * Waits for the end of pushes and reads that have begun. The caller ensures that no other push begins, as for
+ * topstat_table_del().
  *
  * Context: process context; sleeps.
  */
@@ -166,22 +173,23 @@ void topstat_sample_unregister(struct topstat_sample *sample);
 /**
  * topstat_table_add() - add a table to a sample
  * @sample: the sample
- * @info: what it is; its names must stay until the table is deleted
+ * @info: the table; its names must stay valid until the table is deleted
  *
  * Context: process context; sleeps.
- * Return: the table, which topstat_table_del() or topstat_sample_unregister() takes back; or an error: -EINVAL a name, the
- * type, the unit or the number of rows is not allowed; -EEXIST the sample has a table, or a file, of this name; -ENOMEM.
+ * Return: the table, which topstat_table_del() or topstat_sample_unregister() frees; or an error: -EINVAL: a name, the type, the
+ * unit or the number of rows is not allowed; -EEXIST: the sample has a table, or a file, of this name; -ENOMEM: there is no
+ * memory.
  */
 struct topstat_table *topstat_table_add(struct topstat_sample *sample, const struct topstat_table_info *info);
 
 /**
- * topstat_table_complete() - the table knows all objects that earlier tables have counted
+ * topstat_table_complete() - declare that the table knows all objects that earlier tables have counted
  * @table: the table
  *
- * Objects that outlive a static table keep their values, and topstat has no list of them. So in a static table no row is
- * proven until this is called: at once by modules that keep no objects, else when each kept object was given to
- * topstat_object_attach() or pushed. If the table finds another kept one later, no row is proven until the next call. Tables of
- * the other type need none.
+ * Objects that outlive a static table keep their values, and topstat has no list of these kept objects. So no row of a static
+ * table is proven until this call. A module that keeps no objects calls it at once. A module that keeps objects calls it after it
+ * has given each of them to topstat_object_attach() or topstat_push(). If the table finds another kept object later, no row is
+ * proven until the next call. Dynamic tables do not need the call.
  *
  * Context: any.
  */
@@ -189,10 +197,10 @@ void topstat_table_complete(struct topstat_table *table);
 
 /**
  * topstat_table_del() - delete a table
- * @table: of topstat_table_add(); not to be used any more
+ * @table: from topstat_table_add(); the caller must not use it any more
  *
- * Pushes that have begun come to an end, and reads, too, before this returns. The caller sees to it that no push begins after
- * it has returned. Objects stay as they are: another table, of another topstat.ko even, may count them.
+ * Waits for the end of pushes and reads that have begun. The caller ensures that no push begins after the function has returned.
+ * Objects stay unchanged: another table may count them, even a table of another topstat.ko.
  *
  * Context: process context; sleeps.
  */
@@ -200,11 +208,11 @@ void topstat_table_del(struct topstat_table *table);
 
 /**
  * topstat_object_init() - make an object of zeroed or any memory
- * @object: the caller's memory, which nobody else uses yet
+ * @object: memory of the caller that no other context uses yet
  *
- * It has one reference, the caller's. For an object that has been kept since it was initialised, do not call this again:
- * it goes on from where it was. Memory that has an object which a table counts, for it was freed without
- * topstat_object_dead(), is `lost broken` of that table.
+ * The object has one reference, the caller's. Do not call this again for an object that was kept since it was initialised: the
+ * object continues with its values. If the memory holds an object that a table still counts, because it was freed without
+ * topstat_object_dead(), that table counts it in `lost broken`.
  *
  * Context: any.
  */
@@ -212,82 +220,84 @@ void topstat_object_init(struct topstat_object *object);
 
 /**
  * topstat_object_get() - take one more reference
- * @object: an object of which the caller has a reference
+ * @object: an object that the caller has a reference to
  *
- * Topstat itself keeps no references. They are for callers whose object several of their own structures refer to.
+ * topstat itself takes no references. They are for callers with several structures that refer to one object.
  *
  * Context: any.
  */
 void topstat_object_get(struct topstat_object *object);
 
 /**
- * topstat_object_put() - give a reference back
+ * topstat_object_put() - release a reference
  * @object: the object
  *
  * Context: any.
- * Return: whether that was the last one. Then the caller calls topstat_object_dead(), and frees the memory as that says.
+ * Return: true if it was the last reference. The caller then calls topstat_object_dead(), and frees the memory as described
+ * there.
  */
 bool topstat_object_put(struct topstat_object *object);
 
 /**
- * topstat_object_dead() - what the object stands for has ended
- * @table: the table that it was pushed to, or NULL where there is none any more
+ * topstat_object_dead() - end an object
+ * @table: the table that it was pushed to, or NULL if that table was deleted
  * @object: the object
  *
- * It leaves the table at once. What was pushed stays in the table's total, and what is pushed from now on counts to
- * that alone. Readers may be looking at the object just now, so its memory must stay until an RCU grace period is over: use
- * kfree_rcu() or call_rcu().
+ * The object leaves the table at once. Its earlier pushes stay in the table's total, and its later pushes count to the total
+ * alone. Readers may still access the object, so its memory must stay until an RCU grace period is over: use kfree_rcu() or
+ * call_rcu().
  *
  * Context: any up to hardirq.
  */
 void topstat_object_dead(struct topstat_table *table, struct topstat_object *object);
 
 /**
- * topstat_object_attach() - have a table count an object before it is pushed
+ * topstat_object_attach() - let a table count an object before it is pushed
  * @table: the table
  * @object: an object, as for topstat_push()
  *
- * Its value is in the table's total from then on, and it has a row where it is large enough. It is for objects that have
- * outlived an earlier table: see topstat_table_complete(). It also works while the table is switched off.
+ * From then on, the object's value is in the table's total, and the object has a row if it is large enough. The function is for
+ * objects that have outlived an earlier table: see topstat_table_complete(). It also works while the table is switched off.
  *
  * Context: any up to hardirq.
- * Return: whether the table counts it now. False: it is dead, broken or another table's, or another CPU attaches it.
+ * Return: true if the table now counts the object; false if the object is dead or broken, or another table counts it, or another
+ * CPU is attaching it.
  */
 bool topstat_object_attach(struct topstat_table *table, struct topstat_object *object);
 
 /**
- * topstat_push() - add to an object
+ * topstat_push() - add an amount to an object
  * @table: the table
  * @object: an object that is pushed to no other table
- * @amount: how much; in the last period, below 2^55 in all
- * @part: 0 or 1, see struct topstat_sample_info; 0 where there are no parts
+ * @amount: the amount; the sum of the last period must be below 2^55
+ * @part: 0 or 1, see struct topstat_sample_info; 0 if values have no parts
  *
- * Allocates nothing, waits for nothing and takes no lock that another CPU may have. It may interrupt another push, to the
- * same table and object, too: both count.
+ * The function does not allocate memory, does not wait, and takes no lock that another CPU may hold. It may interrupt another
+ * push, even to the same table and object: both count.
  *
  * Context: any up to hardirq.
- * Return: the object's value after this push; 0 where the table, its sample or all of topstat is switched off, the object is
- * dead, broken, of another ABI or another table's.
+ * Return: the object's value after this push; 0 if the table, its sample or all of topstat is switched off, or if the object is
+ * dead, broken, or of another ABI, or another table counts it.
  */
 u64 topstat_push(struct topstat_table *table, struct topstat_object *object, u64 amount, unsigned int part);
 
 /**
- * topstat_table_set_period() - set over which time a dynamic table sums, as the file `period` does
+ * topstat_table_set_period() - set the time over which a dynamic table sums, as the file `period` does
  * @table: the table
- * @ms: 1 to 3600000
+ * @ms: the period in milliseconds, 1 to 3600000
  *
  * Context: process context; sleeps.
- * Return: 0, or -EINVAL: out of range, and nothing has changed.
+ * Return: 0; or -EINVAL: @ms is out of range, and nothing has changed.
  */
 int topstat_table_set_period(struct topstat_table *table, unsigned int ms);
 
 /**
- * topstat_table_set_delay() - set for how long ordering an object may be put off, as the file `delay` does
+ * topstat_table_set_delay() - set the time for which the ordering of an object may be put off, as the file `delay` does
  * @table: the table
- * @ms: 0 to 3600000
+ * @ms: the delay in milliseconds, 0 to 3600000
  *
  * Context: process context; sleeps.
- * Return: 0, or -EINVAL: out of range, and nothing has changed.
+ * Return: 0; or -EINVAL: @ms is out of range, and nothing has changed.
  */
 int topstat_table_set_delay(struct topstat_table *table, unsigned int ms);
 
@@ -310,38 +320,38 @@ void topstat_table_set_enabled(struct topstat_table *table, bool enabled);
 void topstat_sample_set_enabled(struct topstat_sample *sample, bool enabled);
 
 /**
- * topstat_row_number() - the next field is a number
- * @row: of the describe callback
+ * topstat_row_number() - write a number to the next field
+ * @row: from the describe callback
  * @number: the number
  */
 void topstat_row_number(struct topstat_row *row, u64 number);
 
 /**
- * topstat_row_text() - the next field is a text
- * @row: of the describe callback
- * @text: any bytes; what a terminal would obey is escaped when it is shown
- * @most: no more bytes than that, and none from a zero on; 255 at most
+ * topstat_row_text() - write a text to the next field
+ * @row: from the describe callback
+ * @text: any bytes; the output escapes characters that a terminal would obey
+ * @most: the largest number of bytes to take, at most 255; the text ends earlier at a zero
  */
 void topstat_row_text(struct topstat_row *row, const char *text, size_t most);
 
 /**
- * topstat_row_ip() - the next field is an address
- * @row: of the describe callback
+ * topstat_row_ip() - write an IP address to the next field
+ * @row: from the describe callback
  * @family: AF_INET or AF_INET6
  * @address: 4 or 16 bytes, in network order
  */
 void topstat_row_ip(struct topstat_row *row, int family, const void *address);
 
 /**
- * topstat_row_cgroup() - the next field is the path of a control group
- * @row: of the describe callback
+ * topstat_row_cgroup() - write the path of a control group to the next field
+ * @row: from the describe callback
  * @id: its id in the hierarchy of version 2
  */
 void topstat_row_cgroup(struct topstat_row *row, u64 id);
 
 /**
- * topstat_row_none() - the next field is not known
- * @row: of the describe callback
+ * topstat_row_none() - leave the next field without a value
+ * @row: from the describe callback
  */
 void topstat_row_none(struct topstat_row *row);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The tracepoints that an observer of the module has functions at. */
+/* The functions that an observer's module attaches to tracepoints. */
 #ifndef TOPSTAT_HOOKS_H
 #define TOPSTAT_HOOKS_H
 
 #include <linux/tracepoint.h>
 
 /*
- * A function at a tracepoint, by its name: not all are exported, but all can be found. With
- * check_trace_callback_type_NAME(function) the module sees to it that the function has the right type.
+ * A function at a tracepoint, by the tracepoint's name: the kernel does not export all tracepoints, but all can be found. The
+ * module checks the function's type with check_trace_callback_type_NAME(function).
  */
 struct topstat_hook {
 	const char *name;
@@ -34,11 +34,12 @@ static void topstat_unhook(struct topstat_hooks *all, unsigned int count)
 {
 	while (count--)
 		tracepoint_probe_unregister(all->hook[count].at, all->hook[count].function, NULL);
-	/* None of them runs any more. */
+	/* After this, no function runs any more. */
 	tracepoint_synchronize_unregister();
 }
 
-/* All of them, or none: -ENOENT, where the kernel lacks one, or what registering says. */
+/* Attach all functions, or none. Returns -ENOENT if the kernel lacks a tracepoint, or the error of tracepoint_probe_register().
+ * */
 static int topstat_hook_all(struct topstat_hooks *all)
 {
 	unsigned int i;

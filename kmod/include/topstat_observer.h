@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * For observers that are written with observe/obs.h: they have banks, settings and objects of their own
- * (observe/host_kmod.h), which topstat.ko is told of, and shows. Whoever writes a module of another kind uses
- * topstat.h.
+ * The interface for observers that are written with observe/obs.h. They have their own banks, settings and objects
+ * (observe/host_kmod.h), which they register with topstat.ko, and which topstat.ko shows. Modules of other kinds use topstat.h.
  */
 #ifndef TOPSTAT_OBSERVER_H
 #define TOPSTAT_OBSERVER_H
@@ -10,18 +9,18 @@
 #include "topstat.h"
 #include "topstat/section.h"
 
-/* Another one whenever the engine's structures change, which observer and topstat.ko both use. */
+/* The version of the engine's structures that observer and topstat.ko both use: it changes whenever these structures do. */
 #define TOPSTAT_ENGINE_ABI 2
 
 /**
- * struct topstat_engine - where an observer's state is, which HOST_STATE() of observe/host_kmod.h has made
+ * struct topstat_engine - the state of an observer, which HOST_STATE() of observe/host_kmod.h has made
  * @abi: %TOPSTAT_ENGINE_ABI
- * @banks_of_cpu: how many banks each CPU has
- * @top: how many rows tables keep
- * @settings: the settings; those of the tables follow, four for each bank
- * @shape: what tables were made for
+ * @banks_of_cpu: the number of banks of each CPU
+ * @top: the number of rows that tables keep
+ * @settings: the settings; the settings of the tables follow, four for each bank
+ * @shape: the sizes that tables were made for
  * @banks: the banks of all CPUs, one behind the other
- * @view: how a table finds its window in an object
+ * @view: returns a table's view, by which the table finds its window in an object
  */
 struct topstat_engine {
 	u32 abi;
@@ -34,20 +33,20 @@ struct topstat_engine {
 };
 
 /**
- * struct topstat_observed - a sample of an observer's
- * @info: as of any sample. Its describe callback is not called
- * @engine: where the state is
+ * struct topstat_observed - a sample of an observer
+ * @info: the sample. Its describe callback is not called
+ * @engine: the state of the observer
  * @bank: the bank of the sample's tables
- * @census: how many objects have been
- * @describe: as that of @info, but of an object by its address; the memory may be freed any time, the row is shown only if
- *	the object is still there afterwards
- * @settle_all: pushes, in process context and before any CPU is read or a setting is changed, what objects have used and was
- *	not pushed yet, and orders objects that were not ordered when they were pushed to; NULL: nothing ever is
- * @settle: pushes what has been used and not pushed yet, on this CPU, with interrupts off; NULL: nothing ever is. False: this
- *	has interrupted somebody who does the same
- * @unranked: the value of a row that no table ranks, such as idle time, and what describes it; NULL: there is none. Returns
- *	whether there is one in this table
- * @unranked_describe: describes it
+ * @census: the numbers of objects that have begun and ended
+ * @describe: describes an object, as the describe callback of @info, but by the object's address. The memory may be freed at any
+ *	time; the row is shown only if the object is still there afterwards
+ * @settle_all: pushes the amounts that objects have used and that were not pushed yet, and orders objects that were not ordered
+ *	when they were pushed to. Context: process context, before any CPU is read or a setting is changed. NULL: no amount or
+ *	order is ever outstanding
+ * @settle: pushes the amounts that were used on this CPU and not pushed yet. Context: interrupts are off. NULL: no amount is ever
+ *	outstanding. Returns false if this has interrupted another settling
+ * @unranked: returns whether this table has a row that no table ranks, such as idle time, and the row's value; NULL: no table has
+ * one @unranked_describe: describes that row
  * @has_opaque: whether `opaque` may be other than 0, so that outputs have it
  */
 struct topstat_observed {
@@ -65,16 +64,16 @@ struct topstat_observed {
 
 /**
  * topstat_observer_register() - show the tables of an observer's sample
- * @observed: the sample; it must stay until it is unregistered
+ * @observed: the sample; it must stay valid until it is unregistered
  *
- * Return: as topstat_sample_register(); -EPROTO: the engine is of another ABI
+ * Return: as topstat_sample_register(); -EPROTO: the engine has another ABI
  */
 struct topstat_sample *topstat_observer_register(const struct topstat_observed *observed);
 
 /**
- * topstat_observer_table() - show one of its tables
- * @sample: of topstat_observer_register()
- * @info: what it is. Its number of rows is that of the engine
+ * topstat_observer_table() - show a table of an observer's sample
+ * @sample: from topstat_observer_register()
+ * @info: the table. The number of rows is the engine's, whatever @info says
  * @number: its number in the bank
  *
  * Return: as topstat_table_add()

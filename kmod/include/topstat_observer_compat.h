@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What differs between kernels for observers, by what kmod/probes finds; each probe says which commit it is about. */
+/* Differences between kernels for observers, by the results of kmod/probes; each probe names the commit that made the difference.
+ * */
 #ifndef TOPSTAT_OBSERVER_COMPAT_H
 #define TOPSTAT_OBSERVER_COMPAT_H
 

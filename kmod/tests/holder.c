@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Keeps objects, and knows nothing of topstat.ko: so that they are there when topstat and its observers have been removed and
- * put back. See trial.c.
+ * Keeps objects, and does not depend on topstat.ko, so that the objects remain while topstat and its observers are removed and
+ * loaded again. See trial.c.
  */
 
 #include <linux/module.h>

@@ -6,7 +6,7 @@
 
 #define HOLDER_OBJECTS 1024
 
-/* Zeroes at first: an object whose `abi` is 0 was not initialised yet. */
+/* Zeroes at first: an object whose `abi` is 0 is not initialised yet. */
 struct topstat_object *topstat_holder_objects(void);
 
 #endif /* TOPSTAT_HOLDER_H */

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A user of topstat.h for the tests: a sample `trial` with a dynamic and a static table, whose objects the holder keeps. What
- * it is to do is written to /proc/topstat_trial, a line at a time; it does that before the write returns.
+ * A user of topstat.h for the tests: a sample `trial` with a dynamic and a static table, whose objects the holder keeps. A test
+ * writes commands to /proc/topstat_trial, a line at a time; the module executes a command before the write returns.
  *
  *	push TABLE OBJECT AMOUNT [PART]	TABLE: 0 `rate`, 1 `sum`
  *	storm SECONDS			pushes to random objects of both tables from every CPU, from threads and from timers
  *					in hardirq; returns when they have ended
- *	begin | end			the same until `end`
- *	attach				gives all objects that there are to `sum`, and says so
+ *	begin | end			as storm, until `end`
+ *	attach				gives all existing objects to `sum`, and then declares `sum` complete
  *	cross TABLE OBJECT AMOUNT	pushes an object of the other table
  *	zero TABLE OBJECT AMOUNT	zeroes the object, and pushes it
- *	copy TABLE OBJECT TO AMOUNT	copies the object to the place of another one, and pushes that
- *	again TABLE OBJECT		initialises the object once more, as if it had been freed and its memory had another one
- *	overwrite TABLE OBJECT BYTES	so many of what a freed object has: of `sum`, the first 16 are its sums
- *	dead TABLE OBJECT		and forget: the object is initialised anew by the next push
- *	names				registers what must be refused, and says -EIO if anything is not
+ *	copy TABLE OBJECT TO AMOUNT	copies the object to the place of another one, and pushes the copy
+ *	again TABLE OBJECT		initialises the object once more, as if its memory had been freed and used for another
+ *	object overwrite TABLE OBJECT BYTES	overwrites this number of bytes of a freed object: in `sum`, the first 16 are its
+ *	sums dead TABLE OBJECT		ends the object; the next push initialises it anew
+ *	names				registers names and values that must be refused; returns -EIO if one is accepted
  *	register			registers another sample with a table, and removes it
  *	abi OBJECT			gives the object of `sum` another ABI
- *	engine				registers an observer with an engine of another ABI; says -EIO if it is not refused
- *	delete TIMES			adds a static table, to which `begin` pushes, too, and deletes it; says -EIO if its object,
- *					which one table after the other counts, has not all that was pushed
+ *	engine				registers an observer with an engine of another ABI; returns -EIO if it is not refused
+ *	delete TIMES			repeatedly adds a static table, which `begin` pushes to as well, and deletes it. The
+ *					tables count one object in turn; returns -EIO if the object does not have all pushes
  */
 
 #include <linux/delay.h>
@@ -34,7 +34,7 @@
 #include "topstat_observer.h"
 #include "trial_compat.h"
 
-/* Of one table. */
+/* The objects of one table. */
 #define OBJECTS (HOLDER_OBJECTS / 2)
 #define LINE_MAX_BYTES 64
 
@@ -46,7 +46,7 @@ static struct topstat_object *objects;
 static struct task_struct *pushers[NR_CPUS];
 static DEFINE_PER_CPU(struct hrtimer, timers);
 static atomic64_t pushed[TABLES];
-/* Another table, while there is one: whoever pushes to it is in an RCU read section. */
+/* Another table, while there is one. Pushes to it are in an RCU read section. */
 static struct topstat_table __rcu *extra;
 static struct topstat_object of_extra;
 static atomic64_t pushed_extra;
@@ -98,7 +98,7 @@ static int push_all_the_time(void *unused)
 {
 	int i;
 
-	/* Not all of a CPU: emulated ones have little of it. */
+	/* Not at full load: emulated CPUs are slow. */
 	while (!kthread_should_stop()) {
 		for (i = 0; i < 100; i++)
 			push_random();
@@ -239,7 +239,7 @@ static int add_and_delete(u32 times)
 	u64 value = 0;
 	u32 i;
 
-	/* Once more than anybody else pushes: the last one asks for the value. */
+	/* One time more than other contexts push: the last one reads the value. */
 	for (i = 0; i <= times; i++) {
 		t = topstat_table_add(sample, &info);
 		if (IS_ERR(t))
@@ -249,7 +249,7 @@ static int add_and_delete(u32 times)
 			msleep(20);
 			RCU_INIT_POINTER(extra, NULL);
 		} else {
-			synchronize_rcu(); /* what was pushed has been noted, too */
+			synchronize_rcu(); /* all pushes are also in pushed_extra */
 			value = topstat_push(t, &of_extra, 0, 0);
 		}
 		topstat_table_del(t);
@@ -281,7 +281,7 @@ static bool has_kept(void)
 	return false;
 }
 
-/* Mistakes that a module can make. Memory that was freed is whatever others write to it. */
+/* Mistakes that a module can make. The test overwrites freed memory, as a later user of the memory would. */
 static int mistake(const char *line)
 {
 	struct topstat_object *o;
@@ -301,7 +301,7 @@ static int mistake(const char *line)
 	} else if (sscanf(line, "again %u %u", &table, &number) == 2 && table < TABLES) {
 		topstat_object_init(object(table, number));
 	} else if (sscanf(line, "overwrite %u %u %u", &table, &number, &to) == 3 && table < TABLES) {
-		/* Behind the id, the address and a word for pushes. */
+		/* The bytes behind the id, the address and a word for pushes. */
 		o = object(table, number);
 		memset(&o->words[3], 0xc3, min_t(size_t, to, sizeof(o->words) - sizeof(u64[3])));
 	} else {
@@ -372,7 +372,7 @@ static ssize_t write_line(struct file *file, const char __user *from, size_t siz
 	return error ? error : size;
 }
 
-/* What was pushed to each table since this was loaded. */
+/* The sum of the pushes to each table since this module was loaded. */
 static ssize_t read_pushed(struct file *file, char __user *to, size_t size, loff_t *at)
 {
 	char text[LINE_MAX_BYTES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the trial needs to be the same on all kernels. */
+/* Differences between kernels that the trial hides. */
 #ifndef TOPSTAT_TRIAL_COMPAT_H
 #define TOPSTAT_TRIAL_COMPAT_H
 
@@ -7,7 +7,7 @@
 #include <linux/random.h>
 #include "topstat_probes.h"
 
-/* get_random_u32() may take a lock, which hardirq of the debug kernel does not like; a counter is as random as is needed. */
+/* get_random_u32() may take a lock, which the debug kernel forbids in hardirq; the test only needs a counter. */
 static inline u32 get_random_u32_of_trial(void)
 {
 	static u64 state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The logic of families, which is C, on the host of tests (`host_user.h`): each test does what chance says, and compares
-//! it with a model that keeps everything.
+//! The logic of families, which is C, on the host of tests (`host_user.h`): each test makes random choices, and compares the
+//! results with a model that keeps every event.
 
 use std::ffi::{CStr, c_char};
 
@@ -8,7 +8,7 @@ type Test = unsafe extern "C" fn(u64, *mut c_char, usize) -> i32;
 
 include!(concat!(env!("OUT_DIR"), "/tests.rs"));
 
-/// What is tested: families, by the names of their folders, and parts of `observe/`.
+/// The names of the tests: families, by the names of their folders, and parts of `observe/`.
 pub fn names() -> impl Iterator<Item = &'static str> {
     TESTS.iter().map(|(name, _)| *name)
 }
@@ -16,11 +16,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Runs a test with the choices that follow from the seed.
 ///
 /// # Errors
-/// What was found, and what was wanted instead.
+/// The result found, and the result expected.
 pub fn run(name: &str, seed: u64) -> Result<(), String> {
     let (_, test) = TESTS.iter().find(|(n, _)| *n == name).ok_or_else(|| format!("there is no test {name}"))?;
     let mut why = [0_u8; 512];
-    // SAFETY: the test writes a string of at most so many bytes to `why`, and uses no memory but its own.
+    // SAFETY: the test writes a string of at most `why.len()` bytes to `why`, and uses no memory but its own.
     if unsafe { test(seed, why.as_mut_ptr().cast(), why.len()) } == 0 {
         return Ok(());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! See the crate.
+//! Runs all tests of the crate.
 
 use std::thread;
 
@@ -11,7 +11,7 @@ const RUNS: u64 = 1_000;
 #[test]
 fn all_agree_with_their_models() {
     assert!(names().count() > 1, "the build has found no tests");
-    // A test's state is static: each runs in a thread of its own, beside the others.
+    // A test's state is static: each test runs in its own thread, at the same time as the others.
     thread::scope(|scope| {
         for name in names() {
             scope.spawn(move || (0..RUNS).for_each(|seed| run(name, seed).unwrap_or_else(|why| panic!("{why}"))));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds the tests, those in `tests` and those of each family in `families/<name>/live`; and generates the kernel's own
-//! description of taskstats, which tests take for the truth.
+//! Finds the tests in `tests` and in `families/<name>/live`, and generates bindings of the kernel's description of taskstats,
+//! which tests compare topstat with.
 
 use std::env;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ fn main() -> Result<()> {
     taskstats(&out.join("taskstats.rs"))
 }
 
-/// A file of tests, or of what other processes do in them.
+/// A file of tests, or of the code that other processes run for them.
 struct Module {
     file: PathBuf,
     name: String,
@@ -25,7 +25,7 @@ struct Module {
     roles: bool,
 }
 
-/// The source of all modules, and the lists of what is in them.
+/// The source of all modules, and the lists of their cases and roles.
 fn modules(own: &Path, families: &Path) -> Result<String> {
     let (mut text, mut cases, mut roles) = (String::new(), String::new(), String::new());
     let mut enter = |path: &str, module: &Module| {
@@ -49,7 +49,7 @@ fn modules(own: &Path, families: &Path) -> Result<String> {
         writeln!(text, "#[path = {:?}]\nmod {};", module.file, module.name)?;
         enter(&module.name, module);
     }
-    // A new folder of a family is seen by what is in `families`.
+    // The date of `families` changes with a new folder of a family.
     println!("cargo:rerun-if-changed={}", families.display());
     println!("cargo:rerun-if-changed={}", own.display());
     writeln!(text, "/// All tests, by the names of their modules.")?;
@@ -78,7 +78,7 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Of a folder, or of a module's file.
+/// The name of a folder, or of a module's file.
 fn name(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

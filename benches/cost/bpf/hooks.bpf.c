@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a hook costs by itself, and with the least that could be done there: an empty program,
- * and one that counts packets and bytes in the socket's storage. Two pairs of hooks see each packet of
- * an established TCP connection over IPv4 exactly once in each direction:
+ * The cost of a hook itself, and of the minimal useful work in it: an empty program, and a program that counts packets and
+ * bytes in the socket's storage. Two pairs of hooks see each packet of an established TCP connection over IPv4 exactly once in
+ * each direction:
  *
  *   cgroup_skb ingress and egress at the root cgroup, where topstat counts packets;
  *   fentry of tcp_v4_do_rcv() and __ip_queue_xmit().
  *
- * A third sees calls, not packets: fentry of tcp_sendmsg() and tcp_cleanup_rbuf(), where tcptop has its kprobes.
+ * A third pair sees calls, not packets: fentry of tcp_sendmsg() and tcp_cleanup_rbuf(), where tcptop has its kprobes.
  *
- * Where TCP counts itself topstat has two tracepoints on the way of a request and its response: tcp_probe, once for each
- * received segment, and tcp_rcv_space_adjust, once for each call that receives.
+ * On kernels whose TCP counters topstat reads, topstat has two tracepoints on the path of a request and its response:
+ * tcp_probe, once for each received segment, and tcp_rcv_space_adjust, once for each receiving call.
  */
 #include "observe/kernel.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Two ways to read the CPU time of tasks that topstat's is compared with: an iterator over all tasks writes what each thread has
- * used, or only of those that have used something since it was read last.
+ * Two ways to read the CPU time of tasks, for the comparison with topstat: an iterator over all tasks writes the CPU time of each
+ * thread, or only of threads whose CPU time has changed since the last read.
  */
 #include "observe/kernel.h"
 
@@ -16,7 +16,7 @@ struct task_struct___run {
 	struct sched_entity___run se;
 } CORE;
 
-/* What user space reads, one after the other. */
+/* User space reads a sequence of these. */
 struct record {
 	u32 tid;
 	u32 pad;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Is the top the top, with more connections than tcptop has entries? topstat and both tcptops watch the same load at
-//! the same time, in a guest (their probes need kprobes); what the load generator itself has counted is the truth.
+//! Whether the shown top is the true top, with more connections than tcptop has entries. topstat and both tcptops watch one
+//! load at one time, in a guest (their probes need kprobes); the load generator's own counts are the truth.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,29 +30,29 @@ pub struct Options {
 
 #[derive(Args)]
 pub struct Size {
-    /// Connections: both ends are on the host, so twice as many sockets.
+    /// Connections: both ends are on the host, so there are twice as many sockets.
     #[arg(long, default_value_t = 20_000)]
     connections: usize,
 }
 
-/// Rows that are compared: what topstat keeps by default.
+/// The compared rows: topstat's default number of rows.
 const TOP: usize = 128;
-/// tcptop counts and prints in KiB: with messages of one it need not round.
+/// tcptop counts and prints in KiB: messages of one KiB avoid rounding.
 const MESSAGE: usize = 1024;
-/// Memory of the guest: sockets, and what three programs keep for each.
+/// Memory of the guest: for the sockets, and for the data of three programs about each socket.
 const MEMORY_MIB: u32 = 3072;
-/// Of 40,000 sockets each tool could show all.
+/// The rows of each tool, of 40,000 sockets.
 const ROWS: &str = "10240";
-/// An interval that the load does not outlast: it is interrupted when the load is done.
+/// An interval longer than the load: the benchmark interrupts it at the end of the load.
 const INTERVAL_S: &str = "86400";
 
-/// What a socket has carried.
+/// The traffic of a socket.
 #[derive(Clone, Copy, Default)]
 struct Carried {
-    /// Bytes that the generator has sent and received there.
+    /// Bytes that the generator has sent and received on the socket.
     bytes: u64,
-    /// Bytes that TCP has sent again, at either end (TCP_INFO): an emulated guest is at times slower than a
-    /// retransmission timer. topstat counts what is sent, tcptop what its user hands over; either is right.
+    /// Bytes that TCP has retransmitted, at either end (TCP_INFO): an emulated guest is at times slower than a retransmission
+    /// timer. topstat counts sent bytes, tcptop the bytes of the user's calls; both are right.
     again: u64,
 }
 
@@ -62,10 +62,10 @@ impl Carried {
     }
 }
 
-/// A socket, by its own end and its peer's.
+/// A socket, by its own address and its peer's.
 type Key = (SocketAddr, SocketAddr);
 
-/// What somebody shows: the rows, largest first, and all that he has counted.
+/// The output of a tool: the rows, largest first, and the total that it has counted.
 #[derive(Default)]
 struct Shown {
     rows: Vec<(Key, u64)>,
@@ -77,13 +77,13 @@ struct Shown {
 struct Line {
     load: String,
     tool: String,
-    /// Of the true top, how many are among the tool's.
+    /// The number of sockets of the true top in the tool's rows.
     found: usize,
-    /// Of these, how many with the right number of bytes.
+    /// The number of these with the right bytes.
     right: usize,
-    /// How much of all bytes it has counted, in percent.
+    /// The counted share of all bytes, in percent.
     counted_percent: f64,
-    /// Why there is nothing.
+    /// Why the tool has no result.
     error: Option<String>,
 }
 
@@ -125,7 +125,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What each load is, and the plans it is made of.
+/// The name of each load, and its plans.
 fn loads(connections: usize) -> Result<Vec<(&'static str, Vec<Plan>)>> {
     let skewed = Plan::from_dist(&Dist::Zipf { exponent: 1.0, max: 2000 }, connections)?;
     Ok(vec![
@@ -138,7 +138,7 @@ pub fn guest(size: &Size) -> Result<()> {
     for (name, plans) in loads(size.connections)? {
         let table = find("tcp_v4", "conns_bytes").context("there is no table tcp_v4/conns_bytes")?;
         let mut source = topstat_kernel::load(std::slice::from_ref(&table), &topstat_kernel::Options::default())?;
-        // bcc compiles for minutes; the others lose nothing meanwhile.
+        // bcc compiles for minutes; the others lose no event in this time.
         let bcc = Peer::start(TCPTOP_BCC, &["-C", INTERVAL_S], false);
         let libbpf = Peer::start(TCPTOP_LIBBPF, &["-C", "-r", ROWS, INTERVAL_S], false);
         let config = Config {
@@ -175,7 +175,7 @@ pub fn guest(size: &Size) -> Result<()> {
     Ok(())
 }
 
-/// Both ends of each connection carry what it carried.
+/// Both ends of each connection have its whole traffic.
 fn add(truth: &mut HashMap<Key, Carried>, report: &RunReport) {
     for connection in &report.connections {
         let bytes = connection.bytes_sent + connection.bytes_received;
@@ -196,7 +196,7 @@ fn judge(load: &str, tool: &str, shown: Result<Shown>, truth: &HashMap<Key, Carr
     };
     let mut values: Vec<u64> = truth.values().map(|carried| carried.bytes).collect();
     values.sort_unstable_by(|a, b| b.cmp(a));
-    // Whoever has as much as the last of the top is one of it, too: ties may be broken either way.
+    // A socket with the value of the last row of the top belongs to the top, too: any of equal values may be at the border.
     let border = values.get(TOP - 1).copied().unwrap_or(0);
     let of_top =
         shown.rows.iter().take(TOP).filter(|(key, _)| truth.get(key).is_some_and(|carried| carried.bytes >= border));
@@ -226,7 +226,7 @@ fn of_tcptop(text: &str) -> Result<Shown> {
     let mut sums: HashMap<Key, u64> = HashMap::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // A name may have spaces in it, so from behind.
+        // A name may contain spaces, so the words are taken from the end.
         let [.., local, remote, received, sent] = words[..] else { continue };
         let (Ok(local), Ok(remote)) = (local.parse(), remote.parse()) else { continue };
         let (Ok(received), Ok(sent)) = (received.parse::<u64>(), sent.parse::<u64>()) else { continue };
@@ -268,15 +268,15 @@ PID     COMM         LADDR                 RADDR                  RX_KB  TX_KB
 
     #[test]
     fn what_is_missing_and_what_is_wrong_is_told_apart() {
-        // 200 sockets, each with more than the one before.
+        // 200 sockets, each with more traffic than the one before.
         let at = |i: u16| key(&format!("127.0.0.1:{}", 1000 + i), "127.0.0.1:80");
         let carried = |i: u16| Carried { bytes: 1024 * u64::from(i + 1), again: 0 };
         let mut truth: HashMap<Key, Carried> = (0..200).map(|i| (at(i), carried(i))).collect();
         let all: u64 = truth.values().map(|carried| carried.bytes).sum();
-        // The largest is missing, and the next has too little.
+        // The largest is missing, and the next has too few bytes.
         let mut rows: Vec<(Key, u64)> = (0..199).rev().map(|i| (at(i), carried(i).bytes)).collect();
         rows[0].1 -= 1024;
-        // What was sent again may have been counted, and no more than that.
+        // Retransmitted bytes may have been counted, but no more than these.
         rows[1].1 += 1024;
         rows[2].1 += 1024;
         truth.entry(rows[2].0).or_default().again = 1024;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing is measured beside programs of topstat's that are attached anyway: each side of a comparison would pay for them.
+//! Measurements are refused while other topstat programs are attached: each side of a comparison would include their cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use topstat_kernel::pinned::{Attached, attached};
 
-/// Refuses where programs are attached on this host.
+/// Fails if topstat programs are attached on this host.
 pub fn check() -> Result<()> {
     let found = attached()?;
     ensure!(found.is_empty(), "{}", refusal(&found));
     Ok(())
 }
 
-/// What is attached, and what ends each of it.
+/// The attached programs, and the way to remove each.
 fn refusal(found: &[Attached]) -> String {
     let mut holders: BTreeSet<u32> = BTreeSet::new();
     let mut pinned: BTreeMap<PathBuf, usize> = BTreeMap::new();
@@ -47,7 +47,7 @@ fn refusal(found: &[Attached]) -> String {
     )
 }
 
-/// The directory of a daemon's pins, above `abi-N`; of any other link its folder.
+/// The directory of a daemon's pins, which is above `abi-N`; for any other link, its folder.
 fn pins_of(link: &Path) -> PathBuf {
     let is_abi = |folder: &&Path| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("abi-"));
     let above = link.ancestors().find(is_abi).and_then(Path::parent);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether topstat delays who makes containers: how long the n-th network namespace takes, with a veth pair and a look at its
-//! link by RTM_GETLINK, with topstat reading all counters of all namespaces and devices every second, and without. Reading
-//! counters item by item made this twice as long once, before "net: Refactor SNMP statistics" in the kernel.
+//! Whether topstat delays the creation of containers: the time to make the n-th network namespace with a veth pair, and to
+//! read its link by RTM_GETLINK, with topstat reading all counters of all namespaces and devices every second, and without.
+//! Reading counters item by item once doubled this time, before "net: Refactor SNMP statistics" in the kernel.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -20,22 +20,22 @@ use crate::stats::spread;
 
 #[derive(Args)]
 pub struct Options {
-    /// How many containers are made in a turn, one after the other.
+    /// Number of containers in a turn, made one after the other.
     #[arg(long, default_value_t = 1000)]
     containers: usize,
-    /// Turns of each side, which take turns.
+    /// Turns of each side, alternating.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Milliseconds from the beginning of one container to that of the next: so that several readings fall into a turn.
+    /// Milliseconds between the beginnings of two containers, so that several readings fall into a turn.
     #[arg(long, default_value_t = 5)]
     every_ms: u64,
 }
 
-/// How often topstat reads.
+/// The interval of topstat's readings.
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// The kernel removes namespaces one after the other when all that held them is closed: so long is waited for it.
+/// The kernel removes namespaces one after the other when their last holders are closed: the maximum wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many containers there were before those of a row of the report.
+/// The number of containers before the first one of each row of the report.
 const RANGES: [usize; 3] = [0, 100, 500];
 
 pub fn run(options: &Options) -> Result<()> {
@@ -44,12 +44,13 @@ pub fn run(options: &Options) -> Result<()> {
     println!(
         "({rounds} turns of {containers} containers on each side, in turns, one each {every_ms} ms; median, quartiles)\n"
     );
-    // By side and range: how long it took, and the CPU time of whoever made it, which other work on the host disturbs less.
+    // By side and range: the elapsed time, and the CPU time of the creating thread, which other work on the host disturbs
+    // less.
     let mut times = [const { [const { Vec::new() }; RANGES.len()] }; 2];
     let mut cpu = times.clone();
     let mut readings = 0;
     for round in 0..2 * rounds {
-        // Neither side is always the first.
+        // Both sides come first equally often.
         let side = (round + round / 2) % 2;
         let topstat = (side == 1).then(Topstat::start).transpose()?;
         let turn = turn(containers, Duration::from_millis(every_ms))?;
@@ -74,7 +75,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Medians and quartiles of two sides, and by how much the second's median is more.
+/// Medians and quartiles of two sides, and the difference of the medians in percent.
 fn compare(without: &[f64], with: &[f64]) -> String {
     let [without, with] = [without, with].map(quartiles);
     let show = |(low, median, high): (f64, f64, f64)| format!("{median:.0} ({low:.0}–{high:.0})");
@@ -88,14 +89,14 @@ fn quartiles(values: &[f64]) -> (f64, f64, f64) {
     (at(1), spread(values).median, at(3))
 }
 
-/// What making one took, and the CPU time of it, in µs.
+/// The elapsed time and the CPU time of one container, in µs.
 type Took = (f64, f64);
 
-/// Makes so many, and gives what each took. They are gone when it returns.
+/// Makes this many containers; returns the time of each. They are gone when it returns.
 fn turn(containers: usize, every: Duration) -> Result<Vec<Took>> {
     let before = namespaces()?;
     let work = move || -> Result<Vec<Took>> {
-        // The other ends of the pairs are in a namespace of this turn's own, and not in the host's.
+        // The other ends of the pairs are in a namespace of this turn, and not in the host's.
         let outside = unshare()?;
         let (mut times, mut held) = (Vec::new(), Vec::new());
         let begun = Instant::now();
@@ -115,7 +116,7 @@ fn turn(containers: usize, every: Duration) -> Result<Vec<Took>> {
         }
         Ok(times)
     };
-    // The thread that goes from namespace to namespace ends with the turn.
+    // The thread that moves between namespaces ends with the turn.
     let times =
         std::thread::spawn(work).join().map_err(|_| anyhow!("the thread that makes containers has panicked"))??;
     let begun = Instant::now();
@@ -125,15 +126,15 @@ fn turn(containers: usize, every: Duration) -> Result<Vec<Took>> {
     Ok(times)
 }
 
-/// How many network namespaces there are.
+/// The number of network namespaces.
 fn namespaces() -> Result<usize> {
     let which = Which { netns: Netns::All, ..Which::default() };
     Ok(Reader::open(&Select { which, keep: Keep::Sums, ..Select::default() })?.touch()?)
 }
 
-/// Has this thread be in a network namespace of its own.
+/// Moves this thread to a new network namespace.
 fn unshare() -> Result<OwnedFd> {
-    // SAFETY: it changes what this thread is in, which ends with the turn.
+    // SAFETY: the call changes the namespace of this thread, which ends with the turn.
     ensure!(unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0, "cannot make a network namespace");
     let namespace = File::open("/proc/thread-self/ns/net")?;
     ensure!(namespace.as_raw_fd() >= 0, "a namespace is a file");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What it takes to lose no event: all strategies of the consumer on the same loads, in turns. The producer has the first
-//! CPU to itself, the consumer the second; under a competing load it shares that with a process that never waits.
+//! The cost of losing no event: all strategies of the consumer on equal loads, in turns. The producer has the first CPU
+//! alone, the consumer the second; under a competing load the consumer shares its CPU with a process that never waits.
 
 mod report;
 mod turn;
@@ -13,16 +13,16 @@ use self::turn::{Cpus, Load, Turn, Way};
 
 #[derive(Args)]
 pub struct Options {
-    /// Rounds, in each of which every way has its turn.
+    /// Rounds; each way has a turn in each round.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How long a turn takes, in ms.
+    /// Length of a turn, in ms.
     #[arg(long, default_value_t = 500)]
     ms: u64,
     /// Size of the ring buffer, in MiB, a power of two.
     #[arg(long, default_value_t = 8)]
     ring: u32,
-    /// At last, so many million events of 10 KB with a ring buffer of 32 MiB and a real-time consumer; 0: none.
+    /// At the end, this many million events of 10 KB with a ring buffer of 32 MiB and a real-time consumer; 0: none.
     #[arg(long, default_value_t = 5)]
     millions: u64,
     /// Only these loads: large, small, bursts, idle.
@@ -33,7 +33,7 @@ pub struct Options {
     strategy: Vec<Strategy>,
 }
 
-/// For the last turn, in which nothing is to be lost though nothing is cut.
+/// For the last turn, which must lose no event although it cuts none.
 const REAL_TIME_PRIORITY: i32 = 10;
 const REAL_TIME_RING_MIB: u32 = 32;
 
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<()> {
             let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); ways.len()];
             for round in 0..options.rounds {
                 for i in 0..ways.len() {
-                    // Another one first in each round.
+                    // Each round begins with another way.
                     let i = (i + round) % ways.len();
                     let turn = turn::take(&ways[i], load, busy, options.ms, None, &cpus);
                     turns[i].push(turn.with_context(|| format!("{} with {}", load.name(), ways[i].name()))?);

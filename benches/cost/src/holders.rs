@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sockets by the ten thousand: more than one process may open, so several do.
+//! Tens of thousands of sockets: more than one process may open, so several processes open them.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;
@@ -21,17 +21,17 @@ pub struct Hold {
     count: u32,
 }
 
-/// How many packets each flow is to send.
+/// The number of packets that each flow sends.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// Nearly the same from each: 20 to 39, in no order.
+    /// Nearly equal: 20 to 39 from each flow, in no order.
     Flat,
-    /// A few send very much: as many as `10,000 / rank`, and at least 2.
+    /// Few flows send very much: `10,000 / rank` packets, and at least 2.
     Skewed,
 }
 
 impl Load {
-    /// Its name, on a line to a holder.
+    /// The name, as sent to a holder on a line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Flat => "flat",
@@ -39,10 +39,10 @@ impl Load {
         }
     }
 
-    /// What a flow sends.
+    /// The number of packets of a flow.
     pub fn packets(self, flow: u32) -> u64 {
-        // A permutation of the flows (an odd factor modulo a power of two), so that what a
-        // flow sends has nothing to do with when it was opened.
+        // A permutation of the flows (an odd factor modulo a power of two), so that the packets of a flow do not depend on
+        // the order in which the flows were opened.
         let scattered = flow.wrapping_mul(2_654_435_761) % FLOWS_MAX;
         match self {
             Self::Flat => 20 + u64::from(scattered % 20),
@@ -51,8 +51,8 @@ impl Load {
     }
 }
 
-/// Opens the sockets of the flows and has each send a packet; then does what it is told by the
-/// lines of its input (the names of loads), and ends with it.
+/// Opens the sockets of the flows, and sends a packet from each; then runs the loads whose names come as lines on its input,
+/// and ends with the input.
 pub fn hold(options: &Hold) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let wanted = u64::from(options.count) + 64;
@@ -82,7 +82,7 @@ pub fn hold(options: &Hold) -> Result<()> {
     Ok(())
 }
 
-/// Sends round robin, so that all flows go on together.
+/// Sends round robin, so that all flows progress together.
 fn send(first: u32, sockets: &[UdpSocket], load: Load) -> Result<()> {
     let mut left: Vec<(&UdpSocket, u64)> = (first..).zip(sockets).map(|(f, s)| (s, load.packets(f))).collect();
     while !left.is_empty() {
@@ -95,15 +95,15 @@ fn send(first: u32, sockets: &[UdpSocket], load: Load) -> Result<()> {
     Ok(())
 }
 
-/// Processes that hold sockets; they end with this.
+/// Processes that hold sockets, and end on drop.
 pub struct Holders {
     children: Vec<(Child, BufReader<ChildStdout>)>,
-    /// Takes what is sent, so that nobody is told that there is none.
+    /// Receives the packets, so that no sender gets an error.
     _sink: UdpSocket,
 }
 
 impl Holders {
-    /// Has the sockets of flows 0 to `flows` - 1 opened.
+    /// Opens the sockets of flows 0 to `flows` - 1.
     pub fn new(flows: u32) -> Result<Self> {
         let program = std::env::current_exe()?;
         let mut holders =
@@ -131,7 +131,7 @@ impl Holders {
         Ok(())
     }
 
-    /// Has all flows send their load, and waits until they have.
+    /// Makes all flows send their load, and waits until they have.
     pub fn send(&mut self, load: Load) -> Result<()> {
         for (child, _) in &mut self.children {
             writeln!(child.stdin.as_mut().context("no input")?, "{}", load.name())?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What topstat costs, and whether it is right. Every figure stands beside the other side of its comparison, measured in
-//! the same run, in interleaved rounds; medians are quoted, with their spread.
+//! The cost and the accuracy of topstat. Every figure stands beside the other side of its comparison, measured in the same
+//! run, in interleaved rounds; medians are quoted, with their spread.
 
 mod accuracy;
 mod alone;
@@ -35,60 +35,60 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// What a push costs, in nanoseconds, beside other ways to count a packet.
+    /// The cost of a push, in nanoseconds, compared with other ways to count a packet.
     Push(push::Options),
-    /// What topstat takes from a host that answers requests.
+    /// The cost of topstat on a host that answers requests.
     Overhead(overhead::Options),
     /// How long a snapshot takes, with few and with many sockets.
     Read(scale::Options),
-    /// How long a snapshot of connections takes, by how many have spoken since the one before.
+    /// How long a snapshot of connections takes, by the number of connections with traffic since the previous one.
     Settle(settle::Options),
     /// Kernel memory per object and per table.
     Memory(scale::Options),
     /// Recall and precision of the top 128, up to 100,000 sockets.
     Exact(scale::Options),
-    /// CPU time of showing the tasks once more, beside top, pidstat, htop and atop.
+    /// CPU time of one refresh of the tasks, compared with top, pidstat, htop and atop.
     Refresh(refresh::Options),
-    /// What a request and its response take in instructions, on other kernels, beside tcptop.
+    /// Instructions of a request and its response, on other kernels, compared with tcptop.
     Icount(icount::Options),
-    /// What a consumer of events loses, and what it takes, by each strategy, at full speed, in bursts and idle.
+    /// Events that a consumer loses, and its cost, for each strategy, at full speed, in bursts and idle.
     Events(events::Options),
-    /// Recall of the true top and bytes right, beside tcptop on the same load, in a guest.
+    /// Recall of the true top and right bytes, compared with tcptop on one load, in a guest.
     Accuracy(accuracy::Options),
-    /// CPU time of reading SNMP counters, beside /proc, netlink and nstat; and of adding them up.
+    /// CPU time of reading SNMP counters, compared with /proc, netlink and nstat; and of adding them up.
     Snmp(snmp::Options),
-    /// What sampling stacks takes of throughput; of which samples the category is known; the shapes of the study.
+    /// Throughput that sampling of stacks costs; the share of samples with a known category; the shapes of the study.
     Netstack(netstack::Options),
     /// How long making containers takes, with topstat reading every second and without.
     Containers(containers::Options),
-    /// The tables of the first topstat and of ptop, beside their own figures where these are known.
+    /// The tables of the first topstat and of ptop, beside their own figures if these are known.
     Originals(originals::Options),
-    /// In a guest: the load, and who watches it.
+    /// In a guest: the load, and the programs that watch it.
     #[command(hide = true)]
     AccuracyGuest(accuracy::Size),
     /// In a guest: counts instructions.
     #[command(hide = true)]
     IcountGuest(icount::guest::Guest),
-    /// Says which samples are promised for a kernel: 6.1, or newest.
+    /// Prints the samples that are promised for a kernel: 6.1, or newest.
     #[command(hide = true)]
     Promised(verified::Promised),
     /// Instructions that this kernel's verifier processes for each eBPF program.
     Verified,
-    /// What a switch from task to task takes, with and without topstat.
+    /// The cost of a switch between tasks, with and without topstat.
     Switch(switch::Options),
-    /// Holds sockets open for another one's measurement.
+    /// Holds sockets open for another measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
-    /// Makes sleeping processes for another one's measurement.
+    /// Makes sleeping processes for another measurement.
     #[command(hide = true)]
     Sleep(refresh::Sleep),
-    /// What the daemon's file tree takes: to set and get, to read a snapshot, to serve many; and to do nothing.
+    /// The cost of the daemon's file tree: setting and getting, reading a snapshot, serving many readers, and idling.
     Tree(tree::Options),
-    /// What the live view takes beside a daemon: CPU, time from key to screen, time to the first rows.
+    /// The cost of the live view beside a daemon: CPU, time from key to screen, time to the first rows.
     View(view::Options),
-    /// What the recorder takes of CPU and memory with all tables, and of the daemon, beside what is promised.
+    /// The CPU time and memory of the recorder with all tables, and of the daemon, compared with the promised cost.
     Record(record::Options),
-    /// Is the program itself, for another one's measurement.
+    /// Runs topstat itself, for another measurement.
     #[command(hide = true)]
     Topstat(tree::Topstat),
 }

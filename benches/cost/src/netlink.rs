@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! RTM_GETLINK: all links of the thread's namespace with their statistics, as `ip -s link` asks for them; RTM_NEWLINK, as
-//! `ip link add type veth` does; and taskstats.
+//! RTM_GETLINK: all links of the thread's namespace with their statistics, as `ip -s link` requests them; RTM_NEWLINK, as `ip
+//! link add type veth` sends it; and taskstats.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -10,27 +10,27 @@ use anyhow::{Context as _, Result, bail};
 /// Bytes of a `struct nlmsghdr`, and of a `struct ifinfomsg`.
 const HEADER: usize = 16;
 const INFO: usize = 16;
-/// As iproute2 has it.
+/// The size that iproute2 uses.
 const ROOM: usize = 32 * 1024;
 
-/// Asks for links.
+/// Requests links.
 pub struct Links {
     socket: OwnedFd,
     room: Vec<u8>,
 }
 
-/// A socket that speaks this protocol.
+/// A netlink socket with this protocol.
 fn socket(protocol: i32) -> Result<OwnedFd> {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) };
     if socket < 0 {
         return Err(io::Error::last_os_error().into());
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor was just opened, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
-/// A message: what it is, and what is in it.
+/// A message with its type and its body.
 fn message(kind: u16, flags: i32, body: &[u8]) -> Result<Vec<u8>> {
     let mut request = u32::try_from(HEADER + body.len())?.to_ne_bytes().to_vec();
     request.extend(kind.to_ne_bytes());
@@ -40,11 +40,11 @@ fn message(kind: u16, flags: i32, body: &[u8]) -> Result<Vec<u8>> {
     Ok(request)
 }
 
-/// Sends a message, and says how many bytes of the answer are in the room.
+/// Sends a message; returns the number of bytes of the answer in `room`.
 fn ask(socket: &OwnedFd, request: &[u8], room: &mut [u8]) -> Result<usize> {
-    // SAFETY: the bytes are there.
+    // SAFETY: the slice is valid for its length.
     let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
-    // SAFETY: the room is there.
+    // SAFETY: the slice is valid for its length.
     let got = unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
     match usize::try_from(got) {
         Ok(got) if sent >= 0 => Ok(got),
@@ -57,21 +57,21 @@ impl Links {
         Ok(Self { socket: socket(libc::NETLINK_ROUTE)?, room: vec![0; ROOM] })
     }
 
-    /// Asks for all links, goes through the attributes of each, and says how many there are.
+    /// Requests all links, walks the attributes of each, and returns their number.
     pub fn dump(&mut self) -> Result<usize> {
         const REQUEST: usize = HEADER + INFO;
         let mut request = [0_u8; REQUEST];
         request[0..4].copy_from_slice(&u32::try_from(REQUEST)?.to_ne_bytes());
         request[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
         request[6..8].copy_from_slice(&u16::try_from(libc::NLM_F_REQUEST | libc::NLM_F_DUMP)?.to_ne_bytes());
-        // SAFETY: the bytes are there.
+        // SAFETY: the array is valid for its length.
         let sent = unsafe { libc::send(self.socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
         if sent < 0 {
             return Err(io::Error::last_os_error().into());
         }
         let mut links = 0;
         loop {
-            // SAFETY: the room is there.
+            // SAFETY: the buffer is valid for its length.
             let got = unsafe { libc::recv(self.socket.as_raw_fd(), self.room.as_mut_ptr().cast(), self.room.len(), 0) };
             let Ok(got) = usize::try_from(got) else { return Err(io::Error::last_os_error().into()) };
             let mut left = &self.room[..got];
@@ -91,7 +91,7 @@ impl Links {
     }
 }
 
-/// Of the attributes of a link, how many bytes of statistics there are.
+/// The number of bytes of statistics in the attributes of a link.
 fn statistics(mut attributes: &[u8]) -> usize {
     let mut bytes = 0;
     while let Some(&[a, b, c, d]) = attributes.first_chunk() {
@@ -107,7 +107,7 @@ fn statistics(mut attributes: &[u8]) -> usize {
     bytes
 }
 
-/// An attribute, and room behind it up to a multiple of four.
+/// An attribute, padded to a multiple of four.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + value.len()).expect("attributes here are short");
     let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -120,9 +120,9 @@ fn name(name: &str) -> Vec<u8> {
     attribute(libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat())
 }
 
-/// Makes a pair of devices: one in the thread's namespace, its peer in another one.
+/// Makes a pair of devices: one in the thread's namespace, the peer in another namespace.
 pub fn veth(here: &str, there: &str, namespace: &OwnedFd) -> Result<()> {
-    /// Of linux/veth.h.
+    /// From linux/veth.h.
     const VETH_INFO_PEER: u16 = 1;
     let fd = u32::try_from(namespace.as_raw_fd())?;
     let place = attribute(libc::IFLA_NET_NS_FD, &fd.to_ne_bytes());
@@ -133,14 +133,14 @@ pub fn veth(here: &str, there: &str, namespace: &OwnedFd) -> Result<()> {
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
     let mut answer = [0_u8; 1024];
     ask(&socket(libc::NETLINK_ROUTE)?, &message(libc::RTM_NEWLINK, flags, &body)?, &mut answer)?;
-    // A struct nlmsgerr: what the kernel says comes first.
+    // A struct nlmsgerr, which begins with the error.
     match i32::from_ne_bytes(answer[HEADER..HEADER + 4].try_into()?) {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error.saturating_neg()).into()),
     }
 }
 
-/// Asks for what single threads have used, by taskstats.
+/// Requests the CPU time of single threads, by taskstats.
 pub struct Taskstats {
     socket: OwnedFd,
     family: u16,
@@ -163,9 +163,9 @@ impl Taskstats {
         Ok(Self { socket, family: u16::from_ne_bytes(id.context("taskstats have no number")?), room })
     }
 
-    /// Nanoseconds that the thread has run; `None`: there is none.
+    /// The CPU time of the thread in nanoseconds; `None`: there is no such thread.
     pub fn run_ns(&mut self, tid: u32) -> Result<Option<u64>> {
-        // Of linux/taskstats.h.
+        // From linux/taskstats.h.
         const TASKSTATS_CMD_GET: u8 = 1;
         const TASKSTATS_CMD_ATTR_PID: u16 = 1;
         const TASKSTATS_TYPE_AGGR_PID: u16 = 4;
@@ -180,12 +180,12 @@ impl Taskstats {
     }
 }
 
-/// What is in a message of a family of generic netlink.
+/// The body of a message of a generic netlink family.
 fn generic(command: u8, attributes: &[u8]) -> Vec<u8> {
     [&[command, 1, 0, 0], attributes].concat()
 }
 
-/// The attributes of an answer; `None`: there is no such thing.
+/// The attributes of an answer; `None`: the object does not exist.
 fn answered(message: &[u8]) -> Result<Option<&[u8]>> {
     let kind = message.get(4..6).context("a message is cut off")?;
     if i32::from(u16::from_ne_bytes([kind[0], kind[1]])) != libc::NLMSG_ERROR {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What sampling stacks takes of what a connection carries; which part of the samples of each experiment of `topstat lab` is
-//! classified; and whether the shapes of the study are found here.
+//! The throughput that sampling of stacks takes from a connection; the share of classified samples in each experiment of
+//! `topstat lab`; and whether the measurements show the shapes of the study.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -21,26 +21,27 @@ use crate::stats::spread;
 
 #[derive(Args)]
 pub struct Options {
-    /// Rounds, in each of which every way has its turn.
+    /// Rounds; each way has a turn in each round.
     #[arg(long, default_value_t = 60)]
     rounds: usize,
-    /// How long a turn is, in milliseconds.
+    /// Length of a turn, in milliseconds.
     #[arg(long, default_value_t = 500)]
     turn_ms: u64,
-    /// How long each run of an experiment is, in seconds; 0: none is made.
+    /// Length of each run of an experiment, in seconds; 0: no runs.
     #[arg(long, default_value_t = 3)]
     lab_seconds: u64,
 }
 
-/// What is asked for: of what a connection carries, in percent; of the samples, by name, and by name or stack.
+/// The requirements: the maximum loss of throughput, in percent; the minimum share of classified samples, by name, and by
+/// name or stack.
 const MOST_COST: f64 = 0.5;
 const LEAST_CLASSIFIED: [f64; 2] = [90.0, 97.0];
 const EXPERIMENTS: [&str; 9] =
     ["single-flow", "buffers", "one-to-one", "incast", "outcast", "all-to-all", "loss", "short-flows", "mixed"];
-/// Bytes of a call.
+/// Bytes per call.
 const CALL: usize = 128 * 1024;
 
-/// A connection over loopback, whose ends are threads on CPUs of their own.
+/// A connection over loopback, whose ends are threads on separate CPUs.
 struct Flow {
     received: AtomicU64,
     stop: AtomicBool,
@@ -86,7 +87,7 @@ impl Flow {
         }
     }
 
-    /// Gigabits in a turn, by time and by CPU time of both ends: how much of the CPUs others take is not in the latter.
+    /// Gigabits in a turn, per time and per CPU time of both ends: the latter does not depend on other processes.
     fn turn(&self, length: Duration) -> [f64; 2] {
         let (bytes, cpu, begun) = (self.received.load(Ordering::Relaxed), cpu_seconds(), std::time::Instant::now());
         std::thread::sleep(length);
@@ -95,7 +96,7 @@ impl Flow {
     }
 }
 
-/// Sampling, as long as it is held.
+/// A way to sample, active as long as the returned value lives.
 type Way = (&'static str, fn() -> Result<Option<Box<dyn std::any::Any>>>);
 
 const WAYS: [Way; 4] = [
@@ -134,7 +135,7 @@ fn cost(options: &Options) -> Result<()> {
         let mut rounds = || -> Result<()> {
             for round in 0..options.rounds {
                 for i in 0..WAYS.len() {
-                    // Another one first in each round.
+                    // Each round begins with another way.
                     let i = (i + round) % WAYS.len();
                     let held = WAYS[i].1()?;
                     flow.turn(turn / 5);
@@ -185,7 +186,7 @@ fn cost(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs an experiment, and gives its documents and what it has printed.
+/// Runs an experiment; returns its documents and its output.
 fn experiment(name: &str, options: &Options, folder: &Path) -> Result<(Vec<Value>, String)> {
     let folder = folder.join(name);
     let seconds = format!("{}s", options.lab_seconds);

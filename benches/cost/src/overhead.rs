@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What topstat takes from a host that answers requests: the same load with and without it, in
-//! turn, many times; the CPU time of a transaction is compared.
+//! The cost of topstat on a host that answers requests: one load with and without it, alternating many times; the CPU time of
+//! a transaction is compared.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ pub struct Options {
     /// Delays to try, in milliseconds.
     #[arg(long, value_delimiter = ',', default_values_t = [0, 10, 100])]
     delays: Vec<u32>,
-    /// Rounds, in each of which every setting has its turn.
+    /// Rounds; each setting has a turn in each round.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Milliseconds to a turn.
+    /// Milliseconds per turn.
     #[arg(long, default_value_t = 300)]
     turn_ms: u64,
     /// Also measure with one table only.
@@ -45,18 +45,18 @@ fn attach(delay_ms: u32, names: &[&str]) -> Result<Box<dyn Source>> {
     Ok(load(&tables, &topstat_kernel::Options { delay_ms, ..topstat_kernel::Options::default() })?)
 }
 
-/// What is attached in a turn: a delay, the tables, and what it is called.
+/// The setting of a turn: a delay, the tables, and a label.
 type Setting = (u32, &'static [&'static str], String);
 
-/// What the settings take of a load.
+/// The cost of the settings for a load.
 pub struct Taken {
     /// CPU time of a transaction without topstat, in nanoseconds.
     pub without: Spread,
-    /// By setting: how much more it is, in percent.
+    /// By setting: the additional CPU time, in percent.
     pub more: Vec<Spread>,
 }
 
-/// All tables with these delays, a load of so many connections.
+/// All tables with these delays, with a load of this many connections.
 pub fn all_tables(connections: usize, delays_ms: &[u32], rounds: usize) -> Result<Taken> {
     let options = Options { connections: vec![], delays: delays_ms.to_vec(), rounds, turn_ms: 300, one_table: false };
     measure(connections, &options, &settings(&options))
@@ -71,7 +71,7 @@ fn settings(options: &Options) -> Vec<Setting> {
 }
 
 fn measure(connections: usize, options: &Options, settings: &[Setting]) -> Result<Taken> {
-    // Both ends on one CPU: what is compared is the time spent, not who waits for whom.
+    // Both ends on one CPU: the comparison is about CPU time, not about waiting.
     let config = Config { connections, client_cpu: Some(0), server_cpu: Some(0), ..Config::default() };
     let mut load = Load::open(config)?;
     let plan = Plan::endless(connections);
@@ -80,7 +80,7 @@ fn measure(connections: usize, options: &Options, settings: &[Setting]) -> Resul
     let mut ratios = vec![Vec::new(); settings.len()];
     for _ in 0..options.rounds {
         for ((delay, names, _), ratios) in settings.iter().zip(&mut ratios) {
-            // Without before and after, so that a drift of the machine cancels out.
+            // One turn without topstat before and one after, so that a drift of the machine cancels out.
             let before = turn(&mut load, &plan, options)?;
             let source = attach(*delay, names)?;
             let with = turn(&mut load, &plan, options)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a push costs.
+//! The cost of a push.
 
 use anyhow::Result;
 use clap::Args;
@@ -14,10 +14,10 @@ pub struct Options {
     /// Numbers of flows.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 1000, 10_000, 100_000])]
     flows: Vec<u32>,
-    /// Rounds, in each of which every way has its turn.
+    /// Rounds; each way has a turn in each round.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Packets to a turn.
+    /// Packets per turn.
     #[arg(long, default_value_t = 1_000_000)]
     packets: u32,
 }
@@ -26,7 +26,7 @@ pub struct Options {
 struct Case {
     label: String,
     way: &'static str,
-    /// Which tables are on, and the delay; for the other ways all off.
+    /// The enabled tables, and the delay; for the other ways no table is enabled.
     tables: &'static [&'static str],
     delay_ms: u32,
 }
@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
     println!("\n|---|{}", "---:|".repeat(options.flows.len()));
     let mut columns: Vec<Vec<String>> = vec![Vec::new(); cases.len()];
     for &flows in &options.flows {
-        // A new observer for each, so that no table remembers the last one's flows.
+        // A new observer for each, so that no table remembers the flows of the previous one.
         let mut bench = Bench::new(&all, &topstat_kernel::Options::default())?;
         let _holders = Holders::new(flows.min(FLOWS_MAX))?;
         let mut rounds = vec![Vec::new(); cases.len()];
@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
         let empty = rounds[0].clone();
         for (column, rounds) in columns.iter_mut().zip(&rounds) {
-            // Round by round, so that a slow moment of the machine takes both down.
+            // Compared round by round, so that a slow moment of the machine affects both.
             let over: Vec<f64> = rounds.iter().zip(&empty).map(|(ns, empty)| ns - empty).collect();
             let s = spread(&over);
             column.push(format!("{:.1} ({:.1}–{:.1})", s.median, s.low, s.high));

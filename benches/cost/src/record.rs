@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `topstat record` takes by default, with all tables of a daemon, beside what is promised.
+//! The cost of `topstat record` with default settings and all tables of a daemon, compared with the promised cost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use crate::tree::Daemon;
 
 #[derive(Args)]
 pub struct Options {
-    /// Seconds that the recorder is measured.
+    /// Seconds of the measurement.
     #[arg(long, default_value_t = 120)]
     seconds: u64,
     /// Connections of the load: with more than 128 the tables of connections are full.
     #[arg(long, default_value_t = 200)]
     connections: usize,
-    /// Transactions that they carry in a second.
+    /// Transactions per second.
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
     /// The topstat to measure [default: the one beside this program]
@@ -37,15 +37,15 @@ pub struct Options {
 
 /// Percent of a CPU.
 const CPU_PROMISED: f64 = 0.3;
-/// Resident memory in MB, files that are mapped included.
+/// Resident memory in MB, mapped files included.
 const MEMORY_PROMISED: f64 = 40.0;
-/// After the start: frames have begun anew by then, and each table has several records.
+/// The time after the start when frames have begun anew, and each table has several records.
 const WARM_UP: Duration = Duration::from_secs(15);
-/// From one coarse record to the next, by default.
+/// The default interval between two coarse records.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// A log is sealed each second; a busy host may take several times as long.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Of documents: the time stands first, and has milliseconds.
+/// The beginning of a document: the time, with milliseconds.
 const TIME: &str = r#"{"time":"2026-11-21T08:00:00.000Z""#;
 
 pub fn run(options: &Options) -> Result<()> {
@@ -109,18 +109,18 @@ fn all(options: &Options, topstat: &Path, daemon: &Daemon) -> Result<()> {
     recorder.end()
 }
 
-/// Percent of a CPU that is used within a window of time.
+/// Percent of a CPU used in a window of time.
 fn used(window: Duration, cpu: impl Fn() -> Result<Duration>) -> Result<f64> {
     let (before, begun) = (cpu()?, Instant::now());
     std::thread::sleep(window);
     Ok((cpu()? - before).as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0)
 }
 
-/// A directory of records, which goes with this.
+/// A directory of records, removed on drop.
 struct History(PathBuf);
 
 impl History {
-    /// What the fine records have, which are most of it.
+    /// The bytes of the fine records, which are most of the records.
     fn bytes(&self, root: &Root) -> Result<u64> {
         let mut bytes = 0;
         for place in layout::places(root)? {
@@ -138,7 +138,7 @@ impl Drop for History {
     }
 }
 
-/// How many fine records there are.
+/// The number of fine records.
 fn recorded(root: &Root) -> Result<f64> {
     let mut count = 0.0;
     for place in layout::places(root)? {
@@ -152,7 +152,7 @@ fn recorded(root: &Root) -> Result<f64> {
     Ok(count)
 }
 
-/// Makes the log of a table for the hour before this one, from the records of this hour.
+/// Makes the log of a table for the previous hour, from the records of this hour.
 fn make_hour(root: &Root, place: &Place) -> Result<()> {
     let mut lines = Vec::new();
     for file in layout::files(root, place)?.iter().filter(|file| file.kind == Kind::Log) {
@@ -177,7 +177,7 @@ fn make_hour(root: &Root, place: &Place) -> Result<()> {
     Ok(writer.sync()?)
 }
 
-/// Waits until `count` hours are sealed. Returns that instant, and the CPU time that the recorder had used by then.
+/// Waits until `count` hours are sealed. Returns that instant, and the CPU time of the recorder up to then.
 fn wait_for_sealed(root: &Root, recorder: &Recorder, count: usize) -> Result<(Instant, Duration)> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -193,7 +193,7 @@ fn wait_for_sealed(root: &Root, recorder: &Recorder, count: usize) -> Result<(In
     bail!("no {count} hours were sealed within {PATIENCE:?}")
 }
 
-/// A recorder that runs, and is killed where it is not ended.
+/// A running recorder, killed on drop unless it has ended.
 struct Recorder(Child);
 
 impl Recorder {
@@ -203,7 +203,7 @@ impl Recorder {
         Ok(Self(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?))
     }
 
-    /// The process that reads files for it.
+    /// The process that reads files for the recorder.
     fn reader(&self) -> Result<u32> {
         let parent = i32::try_from(self.0.id())?;
         let stats = procfs::process::all_processes()?.flatten().filter_map(|process| process.stat().ok());
@@ -212,7 +212,7 @@ impl Recorder {
         Ok(u32::try_from(child.pid)?)
     }
 
-    /// Of both processes.
+    /// CPU time of both processes.
     fn cpu(&self) -> Result<Duration> {
         match (cpu_ns(self.0.id()), cpu_ns(self.reader()?)) {
             (0, _) | (_, 0) => bail!("the recorder has ended"),
@@ -220,7 +220,7 @@ impl Recorder {
         }
     }
 
-    /// Of the recorder, and what the process that reads has of its own: pages of the program are the same in both.
+    /// Memory of the recorder, plus the private memory of the reading process: both share the pages of the program.
     fn memory_mb(&self, name: &str) -> Result<f64> {
         Ok(status_mb(self.0.id(), name)? + status_mb(self.reader()?, "RssAnon:")?)
     }
@@ -233,7 +233,7 @@ impl Recorder {
     }
 }
 
-/// A line of /proc/PID/status, which is in kB.
+/// A line of /proc/PID/status, in MB; the file has kB.
 fn status_mb(pid: u32, name: &str) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).context("the recorder has ended")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What it takes to show the tasks once more, where nearly all of them sleep: topstat beside the
-//! programs that everybody has.
+//! The cost of one refresh of the tasks while nearly all of them sleep: topstat compared with the usual programs.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -20,11 +19,10 @@ pub struct Options {
     /// Numbers of sleeping processes.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 20_000])]
     sleepers: Vec<u32>,
-    /// Rounds, in each of which every program has its turn.
+    /// Rounds; each program has a turn in each round.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds to a turn; every program is told to refresh once a second, and is measured by the refreshes that it
-    /// made.
+    /// Seconds per turn; each program refreshes once a second, and is measured by its actual refreshes.
     #[arg(long, default_value_t = 6)]
     seconds: u32,
     /// The topstat to measure [default: the one beside this program]
@@ -37,32 +35,32 @@ pub struct Sleep {
     count: u32,
 }
 
-/// Refreshes that a program makes before it is measured: the first is of all that there is, and not of an interval.
+/// Refreshes of a program before its measurement: the first one covers all tasks so far, and no interval.
 const WARM_UP: usize = 2;
-/// The longest to wait for a program to refresh as often as it must to be measured.
+/// The maximum wait until a program has made the refreshes of a measurement.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Whoever draws on a terminal draws in one go; after so long without a byte it draws anew.
+/// A program draws a refresh on a terminal without a break; a byte after this pause begins a new refresh.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// A program that shows tasks, refreshing once a second.
+/// A program that shows tasks, with a refresh per second.
 struct Tool {
     name: &'static str,
     arguments: &'static [&'static str],
     output: Output,
 }
 
-/// How a refresh is told from the one before.
+/// The way to recognise the beginning of a refresh.
 #[derive(Clone, Copy)]
 pub enum Output {
-    /// A line that begins so.
+    /// A line with this beginning.
     Begins(&'static str),
-    /// A line that has this in it.
+    /// A line that contains this text.
     Contains(&'static str),
-    /// It draws on a terminal, and has no other way: see [`PAUSE`].
+    /// The program draws on a terminal, without such a line: see [`PAUSE`].
     Terminal,
 }
 
-/// topstat comes first: the others are compared with it.
+/// topstat is first: the others are compared with it.
 const TOOLS: [Tool; 5] = [
     Tool { name: "topstat", arguments: &["tasks", "1"], output: Output::Begins("tasks  ") },
     Tool { name: "top", arguments: &["-b", "-d", "1"], output: Output::Begins("top - ") },
@@ -114,13 +112,13 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is a program of this name.
+/// Whether a program of this name is installed.
 pub fn installed(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// CPU milliseconds of one refresh: from the beginning of one to the beginning of another, by how many there were.
+/// CPU milliseconds per refresh: from the beginning of one refresh to the beginning of a later one, divided by their number.
 fn turn(tool: &Tool, topstat: &Path, seconds: u32) -> Result<f64> {
     let program = if tool.name == "topstat" { topstat.to_owned() } else { tool.name.into() };
     let mut command = Command::new(program);
@@ -128,7 +126,7 @@ fn turn(tool: &Tool, topstat: &Path, seconds: u32) -> Result<f64> {
     measured(command, tool.name, tool.output, seconds)
 }
 
-/// The same of any command.
+/// As `turn`, for any command.
 pub fn measured(mut command: Command, name: &str, output: Output, seconds: u32) -> Result<f64> {
     command.env("TERM", "xterm").env("COLUMNS", "120").env("LINES", "40").env("LC_ALL", "C");
     let mut terminal = match output {
@@ -142,7 +140,7 @@ pub fn measured(mut command: Command, name: &str, output: Output, seconds: u32) 
     let child = command.stderr(Stdio::null()).spawn().with_context(|| format!("cannot run {name}"))?;
     let mut running = Running(child);
     let pid = running.0.id();
-    // What it had used when it began each refresh.
+    // The CPU time of the program at the beginning of each refresh.
     let (begun, refreshes) = mpsc::channel();
     match (terminal.as_mut(), running.0.stdout.take()) {
         (Some(terminal), _) => terminal.watch(pid, begun),
@@ -166,14 +164,14 @@ pub fn measured(mut command: Command, name: &str, output: Output, seconds: u32) 
     Ok((last - first) as f64 / f64::from(count) / 1e6)
 }
 
-/// What all threads of a process have used so far; by the scheduler, not by ticks. 0: it has ended.
+/// CPU time of all threads of a process so far, by the scheduler and not by ticks. 0: the process has ended.
 pub fn cpu_ns(pid: u32) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
     texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// Says what the process has used whenever it begins to write a refresh, until it ends.
+/// Sends the CPU time of the process at the beginning of each refresh, until the process ends.
 fn watch_lines(output: ChildStdout, how: Output, pid: u32, begun: Sender<u64>) {
     std::thread::spawn(move || {
         let mut output = BufReader::new(output);
@@ -186,7 +184,7 @@ fn watch_lines(output: ChildStdout, how: Output, pid: u32, begun: Sender<u64>) {
                 Output::Terminal => false,
             };
             if is_first {
-                // If nobody wants to know any more it must not be held up all the same.
+                // If no receiver is left, the program must not be blocked: the thread goes on reading.
                 let _ = begun.send(cpu_ns(pid));
             }
             line.clear();
@@ -194,7 +192,7 @@ fn watch_lines(output: ChildStdout, how: Output, pid: u32, begun: Sender<u64>) {
     });
 }
 
-/// A program that is ended with this.
+/// A program that is killed on drop.
 pub struct Running(pub Child);
 
 impl Drop for Running {
@@ -204,10 +202,10 @@ impl Drop for Running {
     }
 }
 
-/// A terminal that shows nothing.
+/// A terminal without a screen.
 pub struct Terminal {
     end: OwnedFd,
-    /// Where keys go in, and what is drawn comes out.
+    /// The end for keys and for drawn output.
     pub controller: fs::File,
 }
 
@@ -225,7 +223,8 @@ impl Terminal {
         Ok(Self { end, controller: fs::File::from(controller) })
     }
 
-    /// As [`watch_lines`]. Whoever draws must not be held up; it ends when the last of the other end is closed.
+    /// As [`watch_lines`]. The thread must not block the drawing program; it ends when the last copy of the other end is
+    /// closed.
     fn watch(&mut self, pid: u32, begun: Sender<u64>) {
         let Ok(mut drawn) = self.controller.try_clone() else { return };
         std::thread::spawn(move || {
@@ -240,13 +239,13 @@ impl Terminal {
         });
     }
 
-    /// The end that the program has.
+    /// The end for the program.
     pub fn end(&self) -> Result<OwnedFd> {
         Ok(self.end.try_clone()?)
     }
 }
 
-/// Processes that sleep; they end with this.
+/// Sleeping processes, killed on drop.
 pub struct Sleepers(Child);
 
 impl Sleepers {
@@ -272,11 +271,11 @@ impl Drop for Sleepers {
     }
 }
 
-/// Makes processes that sleep until the input ends.
+/// Makes sleeping processes, which live until the input ends.
 pub fn sleepers(options: &Sleep) -> Result<()> {
     let mut children = Vec::new();
     for _ in 0..options.count {
-        // SAFETY: this process has one thread, and the child calls nothing that needs another.
+        // SAFETY: this process has one thread, and the child calls no function that needs another thread.
         match unsafe { libc::fork() } {
             0 => {
                 // SAFETY: plain system calls; the child never returns from here.
@@ -303,7 +302,7 @@ pub fn sleepers(options: &Sleep) -> Result<()> {
 
 fn end(children: &[libc::pid_t]) {
     for pid in children {
-        // SAFETY: plain system calls, on children that nobody else waits for.
+        // SAFETY: plain system calls, on children that no other code waits for.
         unsafe {
             libc::kill(*pid, libc::SIGKILL);
             libc::waitpid(*pid, std::ptr::null_mut(), 0);

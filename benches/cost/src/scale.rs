@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What does not depend on how many objects there are: reading; what does: memory. And whether the
-//! top is the top.
+//! Cost that does not depend on the number of objects: reading; and cost that does: memory. And whether the shown top is the
+//! true top.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ pub struct Options {
     /// Numbers of sockets.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1000, 10_000, 100_000])]
     sockets: Vec<u32>,
-    /// Snapshots to each.
+    /// Snapshots for each number.
     #[arg(long, default_value_t = 500)]
     snapshots: usize,
 }
 
-/// Long enough that all of a load is in one period.
+/// Long enough for a whole load within one period.
 const PERIOD_MS: u32 = 300_000;
 
 fn table(name: &str) -> Result<std::sync::Arc<TableInfo>> {
@@ -78,7 +78,7 @@ pub fn memory(options: &Options) -> Result<()> {
         let _holders = Holders::new(sockets)?;
         std::thread::sleep(Duration::from_millis(500));
         let opened = kernel_memory()?;
-        // Existing sockets are adopted: each gets its object now.
+        // Topstat adopts existing sockets: each gets its object now.
         let source = load(&tables, &topstat_kernel::Options::default())?;
         std::thread::sleep(Duration::from_millis(500));
         let adopted = kernel_memory()?;
@@ -91,8 +91,8 @@ pub fn memory(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// How many of the top that the generator knows are in the snapshot, by value: ties at the border
-/// may be broken either way.
+/// The numbers of right rows, by value: how much of the generator's top is in the snapshot. Any of equal values may be at the
+/// border.
 fn recall(snapshot: &Snapshot, truth: &HashMap<(String, u64), u64>) -> Result<(usize, usize, usize)> {
     let mut all: Vec<u64> = truth.values().copied().collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
@@ -132,7 +132,7 @@ pub fn exact(options: &Options) -> Result<()> {
                     .collect();
                 let peeked = source.peek(table)?;
                 peeked.check()?;
-                // The sink is a row, too: it is not one of the generator's.
+                // The sink is a row, too, but no row of the generator.
                 let (right, ours, top) = recall(&peeked, &truth)?;
                 let of = top.min(peeked.rows.len());
                 let again = if peeked.is_proven() { 0 } else { source.refill(table)? };

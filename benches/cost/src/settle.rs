@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a snapshot of connections takes, that first settles what was not pushed yet: by how many there are, and by how many
-//! of them have spoken since the one before.
+//! The cost of a snapshot of connections, which first settles pending differences: by the number of connections, and by the
+//! number of connections with traffic since the previous snapshot.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::stats::spread;
 
 #[derive(Args)]
 pub struct Options {
-    /// Numbers of sockets: two for each connection.
+    /// Numbers of sockets: two per connection.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 20_000, 100_000])]
     sockets: Vec<usize>,
-    /// How many of them speak between two snapshots.
+    /// Numbers of connections with traffic between two snapshots.
     #[arg(long, value_delimiter = ',', default_values_t = [0, 1000, 20_000])]
     active: Vec<usize>,
     /// Delays, in milliseconds.
@@ -29,9 +29,9 @@ pub struct Options {
 }
 
 const ALL: [&str; 4] = ["conns_pps", "conns_bps", "conns_bytes", "conns_retrans"];
-/// Readers take a connection off the list of those that they settle when it has been silent for a second, in two steps.
+/// Readers remove a connection from the list of connections to settle after a second of silence, in two steps.
 const SILENT: [Duration; 2] = [Duration::from_millis(1300), Duration::from_millis(300)];
-/// The longest that every connection may take to speak once.
+/// The maximum time until every connection has had traffic once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Microseconds of one snapshot of a table, and whether all of its rows are proven.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What reading SNMP counters takes: of many network namespaces beside `/proc` and nstat, of many devices beside `/proc` and
-//! netlink; node_exporter's collector of the same; and the order in which counters of many CPUs are added up.
+//! The cost of reading SNMP counters: of many network namespaces compared with `/proc` and nstat, and of many devices
+//! compared with `/proc` and netlink; node_exporter's collector of these counters; and the order in which the counters of
+//! many CPUs are added up.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -27,7 +28,7 @@ pub struct Options {
     /// Numbers of devices.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1000])]
     devices: Vec<usize>,
-    /// Rounds, in each of which every way has its turn.
+    /// Rounds; each way has a turn in each round.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
 }
@@ -65,20 +66,20 @@ pub fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// How long something takes, in µs of the thread's CPU time.
+/// The duration of `work`, in µs of the thread's CPU time.
 fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
     let begun = cpu_time();
     let done = work()?;
     Ok(((cpu_time() - begun).as_secs_f64() * 1e6, done))
 }
 
-/// The files that have the counters of a namespace.
+/// The files with the counters of a namespace.
 const FILES: [&str; 3] = ["snmp", "netstat", "snmp6"];
-/// Namespaces that are read in a turn at least: one alone is read so often, or the turn would be shorter than what it takes
-/// to fill the caches anew.
+/// The minimum number of reads of namespaces in a turn: a single namespace is read this often; otherwise the turn would be
+/// shorter than filling the caches anew.
 const TURN: usize = 100;
 
-/// A network namespace that is there as long as this is.
+/// A network namespace that exists as long as this value.
 struct Made {
     namespace: OwnedFd,
     files: Vec<File>,
@@ -87,7 +88,7 @@ struct Made {
 impl Made {
     fn new() -> Result<Self> {
         let make = || -> Result<Self> {
-            // SAFETY: it changes what this thread is in, which ends here.
+            // SAFETY: the call changes the namespace of this thread, which ends here.
             ensure!(unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0, "cannot make a network namespace");
             let open = |name: &str| File::open(format!("/proc/thread-self/net/{name}")).context("open counters");
             let files = FILES.map(open).into_iter().collect::<Result<_>>()?;
@@ -96,7 +97,7 @@ impl Made {
         std::thread::scope(|scope| scope.spawn(make).join()).expect("the thread has not panicked")
     }
 
-    /// Does something inside.
+    /// Runs `work` inside the namespace.
     fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let inside = || {
             move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -106,7 +107,7 @@ impl Made {
     }
 }
 
-/// Reads a file that is open, and parses every number: names are taken for known, which spares the other side most.
+/// Reads an open file, and parses every number: names are taken as known, which saves the other side most of its work.
 fn parse(file: &mut File, text: &mut String) -> Result<u64> {
     text.clear();
     file.rewind()?;
@@ -128,7 +129,7 @@ fn namespaces(count: usize, rounds: usize, exporter: Option<&Exporter>) -> Resul
     let all = Which { netns: Netns::All, ..Which::default() };
     let one = Which { netns: Netns::Own, ..Which::default() };
     let open = |which| Reader::open(&Select { which, keep: Keep::Sums, ..Select::default() });
-    // One namespace is the own one: those of others on the host are not to be read, too.
+    // One namespace means the current one: other namespaces of the host must not be read.
     let mut reader = if count == 1 { open(one)? } else { open(all)? };
     let (mut ours, mut proc, mut nstat, mut scrapes) = (vec![], vec![], vec![], vec![]);
     let mut text = String::new();
@@ -157,16 +158,16 @@ fn namespaces(count: usize, rounds: usize, exporter: Option<&Exporter>) -> Resul
     Ok(())
 }
 
-/// node_exporter with its collector of `/proc/net/netstat`, `snmp` and `snmp6` alone, of the own namespace.
+/// node_exporter with only its collector of `/proc/net/netstat`, `snmp` and `snmp6`, in the current namespace.
 struct Exporter {
     child: Child,
     address: SocketAddr,
 }
 
 impl Exporter {
-    /// Starts it; `None` where it is not installed.
+    /// Starts the exporter; `None` if it is not installed.
     fn start() -> Result<Option<Self>> {
-        // A port that is free, or was just now.
+        // A port that is free, or was a moment ago.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let mut command = Command::new("prometheus-node-exporter");
         command.args(["--collector.disable-defaults", "--collector.netstat", "--web.disable-exporter-metrics"]);
@@ -184,7 +185,7 @@ impl Exporter {
         Ok(Some(exporter))
     }
 
-    /// Asks for what it has, as Prometheus does.
+    /// Requests the metrics, as Prometheus does.
     fn get(&self) -> Result<()> {
         let mut connection = TcpStream::connect(self.address)?;
         connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
@@ -194,7 +195,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Its CPU time for a scrape, in µs: the mean of some.
+    /// CPU time of a scrape, in µs: the mean of several.
     fn scrape(&self) -> Result<f64> {
         const SCRAPES: u32 = 20;
         let before = self.cpu_time()?;
@@ -202,7 +203,7 @@ impl Exporter {
         Ok((self.cpu_time()? - before).as_secs_f64() * 1e6 / f64::from(SCRAPES))
     }
 
-    /// Of all its threads, as the scheduler has it.
+    /// CPU time of all its threads, by the scheduler's account.
     fn cpu_time(&self) -> Result<Duration> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
         let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
@@ -215,17 +216,17 @@ impl Exporter {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        // It has nothing to lose.
+        // The exporter has no state to lose.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
-/// CPU time of a program, with its start, in µs.
+/// CPU time of a program, its start included, in µs.
 fn of_child(command: &mut Command) -> Result<f64> {
     let used = || {
         // SAFETY: plain numbers, which the call fills in.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: the structure is there.
+        // SAFETY: the structure is valid.
         unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
         let us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
         us(usage.ru_utime) + us(usage.ru_stime)
@@ -268,13 +269,14 @@ fn devices(count: usize, rounds: usize) -> Result<()> {
     })
 }
 
-/// How far apart the arrays of two CPUs are: the kernel's chunks of per-CPU data have at least 32 KiB for each.
+/// The distance between the arrays of two CPUs: the kernel's chunks of per-CPU data have at least 32 KiB for each CPU.
 const STRIDE_WORDS: usize = 32 * 1024 / 8;
-/// Rows that are added up in turn, so that none is in the caches when its turn comes: more than they hold.
+/// The number of rows that are added up in turn, so that no row is still in the caches at its turn: more than the caches
+/// hold.
 const ROWS: usize = 64;
 
-/// Adds up the counters of CPUs: in the order of the kernel before 2015, in that of "net: Refactor SNMP statistics" since,
-/// and as topstat does.
+/// Adds up the counters of CPUs in three orders: the kernel's before 2015, the kernel's since "net: Refactor SNMP
+/// statistics", and topstat's.
 fn fold(cpus: usize, counters: usize, rounds: usize) {
     let words = cpus * STRIDE_WORDS;
     let memory: Vec<u64> = (0..words as u64).collect();
@@ -310,7 +312,7 @@ fn fold(cpus: usize, counters: usize, rounds: usize) {
             }
         });
     }
-    // What others do on the host evicts caches, and only adds to it.
+    // Other processes on the host evict caches, which only adds time.
     let [items, order, blocks] = times.each_ref().map(|times| spread(times).low);
     println!(
         "| {cpus} | {counters} | {items:.0} | {order:.0} | {blocks:.0} | {:.1} × | {:.1} × |",

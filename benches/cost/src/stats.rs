@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Medians and their spread.
 
-/// What several rounds gave.
+/// The results of several rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     pub median: f64,
@@ -9,7 +9,7 @@ pub struct Spread {
     pub high: f64,
 }
 
-/// The median, the least and the greatest. Not a number when there are no rounds.
+/// The median, the minimum and the maximum. NaN if there are no rounds.
 pub fn spread(rounds: &[f64]) -> Spread {
     let mut sorted = rounds.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What watching tasks takes from every switch.
+//! The cost that watching tasks adds to every switch.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -22,13 +22,13 @@ use crate::stats::spread;
 
 #[derive(Args)]
 pub struct Options {
-    /// Rounds, in each of which every way has its turn.
+    /// Rounds; each way has a turn in each round.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// How often two threads on one CPU wake each other in a turn.
     #[arg(long, default_value_t = 50_000)]
     trips: u32,
-    /// Also `perf bench sched pipe`, with so many operations to a turn; 0: not.
+    /// Also run `perf bench sched pipe`, with this many operations per turn; 0: do not run it.
     #[arg(long, default_value_t = 100_000)]
     pipe: u32,
 }
@@ -37,7 +37,7 @@ pub struct Options {
 type Watching = Box<dyn std::any::Any>;
 type Way = (&'static str, fn() -> Result<Watching>);
 
-/// The kernel keeps so much of a program's name (BPF_OBJ_NAME_LEN, and a zero).
+/// The kernel keeps this many characters of a program's name (BPF_OBJ_NAME_LEN, minus a zero).
 const PROGRAM_NAME: usize = 15;
 
 type Names = [(&'static str, &'static str)];
@@ -63,11 +63,11 @@ fn tables(names: &Names) -> Result<Watching> {
     Ok(Box::new(load(&infos(names), &topstat_kernel::Options::default())?))
 }
 
-/// Tables that are pinned, as the daemon's are, and removed when this is dropped.
+/// Tables that are pinned, like the daemon's, and removed on drop.
 struct Pinned {
     pins: Pins,
     _state: Arc<dyn State>,
-    /// For the stopwatch, which reads what this process has open.
+    /// The stopwatch reads the programs that this process has open.
     programs: Vec<OwnedFd>,
 }
 
@@ -95,7 +95,7 @@ fn account(interrupts: bool) -> Result<Watching> {
     Ok(Box::new(Accountant::load(&AccountOptions { interrupts })?))
 }
 
-/// The kernel's delay accounting, on until this is dropped: for tasks that are started meanwhile.
+/// The kernel's delay accounting, on until this is dropped. It covers tasks that start in this time.
 struct Accounting(String);
 
 impl Accounting {
@@ -116,8 +116,8 @@ impl Drop for Accounting {
     }
 }
 
-/// Of tasks that have an account, and have waited at some time: most of a host where it is on. The kernel's own cost of
-/// keeping accounts is not in the switch.
+/// Measures tasks that have an account and have waited before, as most tasks on a host with accounting. The kernel's own cost
+/// of keeping accounts is not in the switch.
 fn delays() -> Result<Watching> {
     let accounting = Accounting::on()?;
     Ok(Box::new((tables(DELAYS)?, accounting)))
@@ -134,7 +134,7 @@ const WAYS: &[Way] = &[
     ("the same, pinned as the daemon has them", || pinned(ALL)),
     DELAYS_WAY,
 ];
-/// The last one: a kernel may have no delay accounting.
+/// The last way, since a kernel may lack delay accounting.
 const DELAYS_WAY: Way = ("all tables of delays", delays);
 
 fn cpu_ns() -> f64 {
@@ -142,7 +142,7 @@ fn cpu_ns() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// What a run of a way's program takes more than one of the empty program, at the very same switches, in ns.
+/// The cost of a run of the way's program minus the cost of an empty program at the same switches, in ns.
 fn over_empty(way: &Way, trips: u32) -> Result<f64> {
     let _empty = Empty::load()?;
     let _watching = way.1()?;
@@ -154,14 +154,14 @@ fn over_empty(way: &Way, trips: u32) -> Result<f64> {
     let mean = |name: &str| {
         let name = &name[..name.len().min(PROGRAM_NAME)];
         let ((ns, runs), (ns_before, runs_before)) = (after.get(name)?, before.get(name)?);
-        // What a gate goes on into counts as a part of the gate, and not as a run of its own.
+        // The program behind a gate counts as a part of the gate, and not as a separate run.
         (runs > runs_before).then(|| (ns - ns_before) as f64 / (runs - runs_before) as f64)
     };
     let way = ["precise_switch", "top_switch_enter", "top_switch", "delays_switch"].into_iter().find_map(mean);
     way.zip(mean("bench_empty")).map(|(way, empty)| way - empty).context("the kernel has not timed the programs")
 }
 
-/// How often this process has left a CPU.
+/// The number of times that this process has left a CPU.
 fn switches() -> Result<u64> {
     let mut sum = 0;
     for task in std::fs::read_dir("/proc/self/task")? {
@@ -172,18 +172,18 @@ fn switches() -> Result<u64> {
     Ok(sum)
 }
 
-/// Has the calling thread wait for something that delay accounting counts: for a page to be copied on writing.
+/// Makes the calling thread wait for an event of delay accounting: the copy of a page on a write.
 fn wait_for_a_copy() -> Result<()> {
     let program = std::fs::File::open("/proc/self/exe")?;
-    // SAFETY: a private mapping, which nobody else sees.
+    // SAFETY: a private mapping, which no other process sees.
     let mut page = unsafe { memmap2::MmapOptions::new().len(1).map_copy(&program)? };
     let byte = std::hint::black_box(page[0]);
     page[0] = std::hint::black_box(!byte);
     Ok(())
 }
 
-/// CPU time to a switch, in ns, of two threads on one CPU that wake each other: whoever else runs there does not count.
-/// Both begin here, so that they are what the way makes of new threads.
+/// CPU time per switch, in ns, of two threads on one CPU that wake each other; other threads on that CPU do not count. Both
+/// threads start here, so that the way has its effect on new threads.
 fn turn(trips: u32) -> Result<f64> {
     thread::spawn(move || turn_here(trips)).join().map_err(|_| anyhow::anyhow!("a thread has failed"))?
 }
@@ -216,7 +216,7 @@ fn turn_here(trips: u32) -> Result<f64> {
     Ok(ns / switched.max(1) as f64)
 }
 
-/// Microseconds to an operation of `perf bench sched pipe`.
+/// Microseconds per operation of `perf bench sched pipe`.
 fn pipe(operations: u32) -> Result<f64> {
     let output = Command::new("perf")
         .args(["bench", "-f", "simple", "sched", "pipe", "-l", &operations.to_string()])
@@ -247,7 +247,7 @@ pub fn run(options: &Options) -> Result<()> {
     one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).context("no CPU to run on")?);
     for round in 0..options.rounds {
         for i in 0..ways.len() {
-            // Another one first in each round.
+            // Each round begins with another way.
             let i = (i + round) % ways.len();
             sched_setaffinity(None, &one)?;
             if i > 1 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's file tree, as those see it who read and write its files.
+//! The cost of the daemon's file tree, for processes that read and write its files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -19,19 +19,19 @@ use crate::stats::spread;
 
 #[derive(Args)]
 pub struct Options {
-    /// How often to set and get, and to read a snapshot.
+    /// Number of settings that are set and read, and of snapshots that are read.
     #[arg(long, default_value_t = 2000)]
     reads: usize,
-    /// Readers at once.
+    /// Concurrent readers.
     #[arg(long, default_value_t = 8)]
     readers: u32,
-    /// Snapshots that they read in a second, together.
+    /// Snapshots that all readers read per second.
     #[arg(long, default_value_t = 1000)]
     rate: u32,
-    /// Seconds that they do so, and seconds that the daemon is watched doing nothing.
+    /// Seconds of this load, and seconds in which the idle daemon is watched.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Rounds with and without readers, by turns.
+    /// Rounds with and without readers, in turn.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 }
@@ -52,7 +52,7 @@ pub fn topstat(topstat: Topstat) -> Result<()> {
 
 /// Connections of the load: more than the 128 rows of a table, at both ends.
 const CONNECTIONS: usize = 200;
-/// Long enough that all of a load stays in a table.
+/// Long enough for a whole load to stay in a table.
 const PERIOD_MS: u32 = 3_600_000;
 /// Rows that a table keeps.
 const ROWS: usize = topstat_kernel::DEFAULT_TOP as usize;
@@ -60,7 +60,7 @@ const ROWS: usize = topstat_kernel::DEFAULT_TOP as usize;
 const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 
-/// A daemon with a place of its own.
+/// A daemon in a separate place.
 pub struct Daemon {
     child: Child,
     pub mount: PathBuf,
@@ -100,7 +100,7 @@ impl Daemon {
         file.write_all(format!("{value}\n").as_bytes()).with_context(|| path.display().to_string())
     }
 
-    /// The processor time of all its threads that live.
+    /// CPU time of all its living threads.
     pub fn cpu(&self) -> Result<Duration> {
         let mut ns = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -123,7 +123,7 @@ impl Drop for Daemon {
             let _ = kill_process(pid, Signal::TERM);
         }
         let _ = self.child.wait();
-        // Of a daemon that has failed.
+        // The rest of a daemon that has failed.
         let _ = rustix::mount::unmount(&self.mount, UnmountFlags::DETACH);
         let _ = fs::remove_dir(&self.mount);
         let _ = fs::remove_dir_all(&self.pins);
@@ -137,7 +137,7 @@ fn cat(path: &Path, buffer: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// That a `stat` is whole and adds up; gives how many rows each CPU has, and all have.
+/// Checks that a `stat` is complete and adds up; returns the number of rows of each CPU, and of all.
 fn check(stat: &[u8]) -> Result<(Vec<usize>, usize)> {
     let text = std::str::from_utf8(stat)?;
     let paragraphs: Vec<Vec<&str>> = text.split("\n\n").map(|part| part.lines().collect()).collect();
@@ -172,7 +172,7 @@ fn timed(count: usize, mut turn: impl FnMut(usize) -> Result<()>) -> Result<Vec<
 pub fn run(options: &Options) -> Result<()> {
     let daemon = Daemon::start()?;
     let window = Duration::from_secs(options.seconds);
-    // What starting leaves to do is done by then.
+    // By then the work of the start is done.
     std::thread::sleep(Duration::from_secs(3));
     let (cpu, begun) = (daemon.cpu()?, Instant::now());
     std::thread::sleep(window);
@@ -241,11 +241,11 @@ fn check_cpus(stat: &Path) -> Result<usize> {
     Ok(check(&fs::read(stat)?)?.0.len())
 }
 
-/// Many readers at once, and what they take from the load that they watch.
+/// Many concurrent readers, and their cost to the load that they watch.
 fn many(options: &Options, daemon: &Daemon, load: &mut Load) -> Result<()> {
     let window = Duration::from_secs(options.seconds);
     let (mut with, mut without, mut rates, mut latencies, mut cpu) = (vec![], vec![], vec![], vec![], vec![]);
-    // A load that leaves room, as one that takes all of both CPUs would be slowed down by anything.
+    // A load that leaves CPU time: a load that takes all of both CPUs would be slowed down by any other work.
     let rate = 5000.0;
     for _ in 0..options.rounds {
         for readers in [0, options.readers] {
@@ -287,7 +287,7 @@ fn many(options: &Options, daemon: &Daemon, load: &mut Load) -> Result<()> {
     Ok(())
 }
 
-/// Reads in its turn, and checks all that it gets. Gives how long each took.
+/// Reads in turn, and checks every text. Returns the duration of each read.
 fn reader(daemon: &Daemon, options: &Options, window: Duration) -> Result<Vec<f64>> {
     let path = daemon.path(&format!("{PPS}/stat"));
     let every = Duration::from_secs(1) * options.readers / options.rate.max(1);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the verifier of the running kernel has to do for topstat's programs: most of the time until counting begins. And
-//! which of them a kernel has to take.
+//! The work of the running kernel's verifier on topstat's programs, which takes most of the time until counting begins. And
+//! the programs that a kernel must accept.
 
 use anyhow::{Context as _, Result, ensure};
 use topstat_kernel::{Error, families, verify};
 
-/// Prints a line for each program. A family that needs what this kernel does not have is skipped, with the reason. Fails
-/// if there is no program, or one that the kernel does not take.
+/// Prints a line for each program. A family that needs a missing feature of this kernel is skipped, with the reason. Fails if
+/// there is no program, or if the kernel refuses one.
 pub fn run() -> Result<()> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     println!("## verified: instructions processed by the verifier of Linux {release} (at most 1000000)\n");
@@ -35,13 +35,14 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// A kernel, as the guests are named.
+/// A kernel, by the name of its guests.
 #[derive(Debug, clap::Args)]
 pub struct Promised {
     kernel: String,
 }
 
-/// Prints the samples of the families that are promised for a kernel; for one without a number, of all.
+/// Prints the samples of the families that are promised for a kernel; for a name without a number, the samples of all
+/// families.
 pub fn promised(Promised { kernel }: &Promised) -> Result<()> {
     let number = kernel.split_once('.').map(|(major, minor)| Ok::<_, anyhow::Error>((major.parse()?, minor.parse()?)));
     let number: Option<(u32, u32)> = number.transpose().with_context(|| format!("{kernel} is no kernel"))?;

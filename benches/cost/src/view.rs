@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the live view takes, beside other programs that fill a terminal.
+//! The cost of the live view, compared with other programs that fill a terminal.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::tree::Daemon;
 
 #[derive(Args)]
 pub struct Options {
-    /// Rounds, in each of which everything has its turn.
+    /// Rounds; each program has a turn in each round.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds to a turn.
+    /// Seconds per turn.
     #[arg(long, default_value_t = 6)]
     seconds: u32,
     /// Keys that are timed in a round.
@@ -35,19 +35,19 @@ pub struct Options {
 
 /// Connections of the load: more than the 128 rows of a table.
 const CONNECTIONS: usize = 200;
-/// Transactions that they carry in a second: all rows differ from reading to reading.
+/// Transactions per second: all rows change between two readings.
 const RATE: f64 = 5000.0;
-/// Longer than all rounds take: the load ends when the last has.
+/// Longer than all rounds: the load ends after the last one.
 const CARRIED_FOR: Duration = Duration::from_secs(24 * 3600);
 const TABLE: &str = "tcp_v4/conns_pps";
-/// On the screen of a table behind the number of its rows.
+/// The text after the number of rows on the screen of a table.
 const ROWS: &str = " rows proven";
-/// Longer than anything here takes.
+/// Longer than any step here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From key to key: what one key has drawn is drawn by then.
+/// The time between two keys: the view has drawn the effect of a key by then.
 const KEYS_EVERY: Duration = Duration::from_millis(200);
 
-/// Others that show what a host does on a terminal, each told to refresh once a second.
+/// Other programs that show a host's activity on a terminal, each with a refresh per second.
 const OTHERS: [(&str, &[&str]); 3] =
     [("htop", &["-d", "10"]), ("btm", &["--rate", "1000"]), ("below", &["live", "--interval-sec", "1"])];
 
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<()> {
     })
 }
 
-/// The program, and the daemon that it is beside.
+/// The program, and the daemon beside it.
 struct Program<'a> {
     topstat: PathBuf,
     daemon: &'a Daemon,
@@ -123,7 +123,7 @@ impl Program<'_> {
         command(&self.topstat, interval, table, &self.daemon.mount, &self.daemon.pins)
     }
 
-    /// CPU milliseconds of a second in which nothing is drawn.
+    /// CPU milliseconds per second while the view draws nothing.
     fn frozen(&self, seconds: u32) -> Result<f64> {
         let mut screen = Screen::start(self.view("1", Some(TABLE)))?;
         screen.wait_for_rows()?;
@@ -134,9 +134,9 @@ impl Program<'_> {
         Ok((cpu_ns(screen.running.0.id()) - before) as f64 / f64::from(seconds) / 1e6)
     }
 
-    /// Milliseconds from a key to the first byte that it draws, while every CPU has something else to do.
+    /// Milliseconds from a key to the first byte that it draws, while every CPU is busy with other work.
     fn keys(&self, count: usize) -> Result<Vec<f64>> {
-        // Nothing else is drawn.
+        // The view draws nothing else.
         let mut screen = Screen::start(self.view("3600", Some(TABLE)))?;
         screen.wait_for_rows()?;
         let stop = AtomicBool::new(false);
@@ -186,7 +186,7 @@ fn quoted(values: &[f64], digits: usize) -> String {
     format!("{:.digits$} ({:.digits$}–{:.digits$})", s.median, s.low, s.high)
 }
 
-/// A program on a terminal that is read.
+/// A program on a terminal, and the reader of the terminal.
 struct Screen {
     running: Running,
     terminal: Terminal,
@@ -206,7 +206,7 @@ impl Screen {
         Ok(self.terminal.controller.write_all(keys.as_bytes())?)
     }
 
-    /// Takes what is drawn within that time; says whether anything was.
+    /// Reads the output that comes within that time; returns whether any came.
     fn take(&mut self, within: Duration) -> Result<bool> {
         let within = Timespec { tv_sec: within.as_secs().cast_signed(), tv_nsec: within.subsec_nanos().into() };
         if poll(&mut [PollFd::new(&self.terminal.controller, PollFlags::IN)], Some(&within))? == 0 {
@@ -227,7 +227,7 @@ impl Screen {
         self.wait_until(text, |contents| contents.contains(text))
     }
 
-    /// Waits until the table has rows: a screen that says why there are none is not what was asked for.
+    /// Waits until the table has rows: a screen that explains why it is empty does not count.
     fn wait_for_rows(&mut self) -> Result<()> {
         self.wait_until("rows", has_rows)
     }
@@ -245,7 +245,7 @@ impl Screen {
     }
 }
 
-/// Whether a screen says of any rows that they are proven, or are not.
+/// Whether the screen reports a number of proven or unproven rows above 0.
 fn has_rows(contents: &str) -> bool {
     let rows = contents.split_once(ROWS).and_then(|(before, _)| before.rsplit(' ').next()?.parse::<u32>().ok());
     rows.is_some_and(|rows| rows > 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which addresses and ports the connections use, so that ports do not run out.
+//! The addresses and ports of the connections, chosen so that ports do not run out.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use std::str::FromStr;
 use crate::config::{Config, Family, Proto, UdpServer};
 use crate::error::{Error, Result};
 
-/// Connections per address before the next one is used. The default range has 28,232 ports and the kernel looks for a
-/// free one in steps from a random start, so an address stays quick as long as it is mostly empty.
+/// Connections per address before the next address is used. The default range has 28,232 ports, and the kernel searches for a
+/// free one in steps from a random start, so the search is fast while most ports of the address are free.
 const CONNECTIONS_PER_ADDRESS: usize = 4_000;
 
-/// Connections per listening port where there is one address only (`::1`), for the same reason.
+/// Connections per listening port if there is only one address (`::1`), for the same reason.
 const CONNECTIONS_PER_PORT: usize = 8_000;
 
-/// Addresses that [`spread`] can give within one /16 before it goes on to the next.
+/// The number of addresses that [`spread`] gives within one /16 before it goes on to the next.
 const ADDRESSES_PER_BLOCK: usize = 250 * 250;
 
-/// Which addresses one side uses.
+/// The addresses of one side.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Addresses {
-    /// As many as the number of connections asks for.
+    /// As many as the number of connections needs.
     #[default]
     Auto,
     /// This many of 127.0.0.0/8. IPv6 has only `::1`.
     Spread(usize),
-    /// These.
+    /// The listed addresses.
     List(Vec<IpAddr>),
 }
 
@@ -47,7 +47,7 @@ impl FromStr for Addresses {
     }
 }
 
-/// Where connection number `i` comes from and goes to.
+/// The source and the destination of connection number `i`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoints {
     pub sources: Vec<IpAddr>,
@@ -57,7 +57,7 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Chooses the addresses of `config` and refuses those that are not local.
+    /// Chooses the addresses of `config`, and refuses addresses that are not local.
     pub fn choose(config: &Config) -> Result<Endpoints> {
         let v4 = config.family == Family::V4;
         let wanted = config.connections.div_ceil(CONNECTIONS_PER_ADDRESS);
@@ -66,7 +66,7 @@ impl Endpoints {
         let destinations = resolve(&config.destinations, config.family, 128, if per_client { wanted } else { 1 })?;
         let local = destinations.iter().all(IpAddr::is_loopback);
         let sources = match &config.sources {
-            // Outside loopback only the kernel knows which source leads to the destination.
+            // Outside loopback only the kernel knows the source address for a destination.
             Addresses::Auto if !local => vec![unspecified(config.family)],
             chosen => resolve(chosen, config.family, 1, wanted)?,
         };
@@ -130,7 +130,7 @@ fn resolve(addresses: &Addresses, family: Family, block: usize, wanted: usize) -
     }
 }
 
-/// Address `i` of those that begin at 127.`block`.0.1, without any that ends in 0 or 255.
+/// Address `i` of the addresses from 127.`block`.0.1 on, without addresses that end in 0 or 255.
 fn spread(block: usize, i: usize) -> Result<IpAddr> {
     let second = u8::try_from(block + i / ADDRESSES_PER_BLOCK)
         .map_err(|_| Error::Config(format!("127.0.0.0/8 has no {} addresses for one side", i + 1)))?;

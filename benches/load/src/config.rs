@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a load consists of: its connections and what they say to each other.
+//! The configuration of a load: its connections and their messages.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,13 +10,14 @@ use serde::Serialize;
 use crate::address::Addresses;
 use crate::error::{Error, Result};
 
-/// The largest datagram that both families take.
+/// The largest datagram that both families accept.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// The largest request or response on a stream: more would only be one long transaction.
+/// The largest request or response on a stream: a larger one would only be one long transaction.
 const MAX_MESSAGE: usize = 1 << 30;
 
-/// Indices of connections and generations share one 64-bit token; this is far above what a host can open.
+/// Indices of connections and generations share one 64-bit token; this is far above the number of connections that a host can
+/// open.
 const MAX_CONNECTIONS: usize = 1 << 24;
 
 /// The transport protocol.
@@ -50,14 +51,14 @@ impl fmt::Display for Family {
     }
 }
 
-/// What a transaction is.
+/// The kind of transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// A request and its response.
     #[default]
     Rr,
-    /// A message one way, client to server, sent as fast as the kernel takes it.
+    /// A message one way, client to server, sent as fast as the kernel accepts it.
     Bulk,
 }
 
@@ -79,15 +80,15 @@ pub struct Config {
     pub proto: Proto,
     /// The address family.
     pub family: Family,
-    /// What a transaction is.
+    /// The kind of transaction.
     pub mode: Mode,
     /// How the server receives datagrams.
     pub udp_server: UdpServer,
-    /// How many connections are opened.
+    /// The number of connections.
     pub connections: usize,
-    /// Bytes the client sends in a transaction.
+    /// Bytes that the client sends in a transaction.
     pub request_size: usize,
-    /// Bytes the server answers; `None` is as many as the request has. Must be `None` in [`Mode::Bulk`].
+    /// Bytes of the server's answer; `None` is the size of the request. Must be `None` in [`Mode::Bulk`].
     pub response_size: Option<usize>,
     /// The clients' addresses.
     pub sources: Addresses,
@@ -95,7 +96,7 @@ pub struct Config {
     pub destinations: Addresses,
     /// Listening ports on each of the server's addresses; 0 is as many as needed.
     pub ports: usize,
-    /// The first listening port, the others follow it; 0 lets the kernel choose all of them.
+    /// The first listening port, which the others follow; 0 lets the kernel choose all ports.
     pub first_port: u16,
     /// Addresses outside loopback that may be used, because the caller knows that they do not leave the host.
     pub allow_addresses: Vec<IpAddr>,
@@ -103,9 +104,9 @@ pub struct Config {
     pub client_cpu: Option<usize>,
     /// The CPU that the server thread is pinned to.
     pub server_cpu: Option<usize>,
-    /// The network namespace of the clients (`/run/netns/NAME`); `None` is the caller's.
+    /// The network namespace of the clients (`/run/netns/NAME`); `None` is the caller's namespace.
     pub client_netns: Option<PathBuf>,
-    /// The network namespace of the server; `None` is the caller's.
+    /// The network namespace of the server; `None` is the caller's namespace.
     pub server_netns: Option<PathBuf>,
 }
 
@@ -133,7 +134,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Bytes that the server answers to a request.
+    /// Bytes of the server's answer to a request.
     #[must_use]
     pub fn response_bytes(&self) -> usize {
         match self.mode {
@@ -142,7 +143,7 @@ impl Config {
         }
     }
 
-    /// Refuses what can't be opened or makes no sense.
+    /// Refuses settings that can't be opened or make no sense.
     pub(crate) fn check(&self) -> Result<()> {
         let max = match self.proto {
             Proto::Tcp => MAX_MESSAGE,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One connection: its two sockets and what is counted on them.
+//! One connection: its two sockets and the counts on them.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,21 +17,21 @@ pub struct Conn {
     pub(crate) index: usize,
     pub(crate) client_addr: SocketAddr,
     pub(crate) server_addr: SocketAddr,
-    // Both are `None` once closed. The server thread owns the server's socket as well, and where one UDP socket serves
-    // many connections, so do those.
+    // Both are `None` once closed. The server thread owns the server's socket as well; if one UDP socket serves many
+    // connections, they all own it.
     pub(crate) client: Option<OwnedFd>,
     pub(crate) server: Option<Arc<OwnedFd>>,
     pub(crate) counts: Arc<ServerCounts>,
 }
 
-/// What the server thread, and only that, counts on a connection. Outlives the sockets.
+/// The counts of the server thread on a connection; only that thread writes them. They outlive the sockets.
 #[derive(Debug, Default)]
 pub(crate) struct ServerCounts {
     pub received: Counter,
     pub sent: Counter,
 }
 
-/// A count with one writing thread, so that it needs no locked instruction.
+/// A count with a single writer thread, so that it needs no locked instruction.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -46,37 +46,37 @@ impl Counter {
 }
 
 impl Conn {
-    /// Lets go of both sockets, the client's first. The server's goes when the server thread has let go of it as well.
+    /// Releases both sockets, the client's first. The server's socket closes when the server thread has released it as well.
     pub(crate) fn close(&mut self) {
         self.client = None;
         self.server = None;
     }
 
-    /// The connection's own number: the first opened has 0 and a replacement never gets the number of another one.
+    /// The number of the connection: the first has 0, and a replacement gets a new number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Its index in [`Load::connections`](crate::Load::connections) and in a plan; a replacement takes over the index.
+    /// The index in [`Load::connections`](crate::Load::connections) and in a plan; a replacement takes over the index.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The client socket's own address: what the server socket has as its peer.
+    /// The client socket's local address, which is the peer address of the server socket.
     #[must_use]
     pub fn client_addr(&self) -> SocketAddr {
         self.client_addr
     }
 
-    /// The client socket's peer: what the server socket has as its own address.
+    /// The client socket's peer address, which is the local address of the server socket.
     #[must_use]
     pub fn server_addr(&self) -> SocketAddr {
         self.server_addr
     }
 
-    /// Whether it is open.
+    /// Whether the connection is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.client.is_some()
@@ -98,7 +98,7 @@ impl Conn {
         Ok((cookie(self.client_fd()?)?, cookie(self.server_fd()?)?))
     }
 
-    /// The inodes of the client's and the server's socket, as `/proc/net/tcp` has them.
+    /// The inodes of the client's and the server's socket, as in `/proc/net/tcp`.
     pub fn inodes(&self) -> Result<(u64, u64)> {
         let inode = |fd| {
             rustix::fs::fstat(fd).map(|stat| stat.st_ino).map_err(|error| Error::system("find a socket's inode", error))

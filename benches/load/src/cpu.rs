@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time, of this process and of the whole system, from which the cost of something else can be worked out.
+//! CPU time of this process and of the whole system, which gives the cost of other code.
 
 use std::ops::Sub;
 use std::time::Duration;
@@ -16,11 +16,11 @@ pub struct CpuUse {
     pub user_ns: u64,
     /// System time of the whole process in nanoseconds.
     pub system_ns: u64,
-    /// What all CPUs did, whoever they did it for.
+    /// The time of all CPUs, used by any process.
     pub host: SystemTime,
 }
 
-/// The first line of `/proc/stat` as time. Its grain is a tick (10 ms), and it is summed over all CPUs.
+/// The first line of `/proc/stat` as time. Its resolution is a tick (10 ms), and it is summed over all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SystemTime {
     /// In user mode, niced or not.
@@ -33,7 +33,7 @@ pub struct SystemTime {
     pub softirq_ns: u64,
     /// Taken by the hypervisor for others.
     pub steal_ns: u64,
-    /// Doing nothing, waiting for disks included.
+    /// Idle, waits for disks included.
     pub idle_ns: u64,
 }
 
@@ -76,7 +76,7 @@ impl SystemTime {
 impl Sub for SystemTime {
     type Output = SystemTime;
 
-    /// Idle time is known to step back by a tick, so no field goes below 0.
+    /// Idle time can step back by a tick, so no field goes below 0.
     fn sub(self, earlier: SystemTime) -> SystemTime {
         SystemTime {
             user_ns: self.user_ns.saturating_sub(earlier.user_ns),
@@ -102,7 +102,7 @@ impl CpuMark {
         Ok(CpuMark { user, system, host: SystemTime::now()? })
     }
 
-    /// What was used since.
+    /// The CPU time used since the mark.
     pub fn elapsed(&self) -> Result<CpuUse> {
         let now = CpuMark::now()?;
         Ok(CpuUse {

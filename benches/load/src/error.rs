@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong, said so that the reader knows what to do.
+//! The errors, with messages that say what to do.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,9 +27,9 @@ pub enum Error {
          raise it (ulimit -Hn {needed}, or LimitNOFILE= of the service), run with CAP_SYS_RESOURCE, or open fewer connections"
     )]
     FdLimit {
-        /// Connections that were asked for.
+        /// The requested connections.
         connections: usize,
-        /// Descriptors these need, with those the process already has.
+        /// The descriptors that these connections need, plus the open ones of the process.
         needed: u64,
         /// The hard limit in force.
         limit: u64,
@@ -44,7 +44,7 @@ pub enum Error {
         from: IpAddr,
         /// The server's address.
         to: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 
@@ -53,33 +53,33 @@ pub enum Error {
     Listen {
         /// The server's address.
         addr: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 
     /// A system call failed that normally doesn't.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 
-    /// The connection asked for is closed.
+    /// The requested connection is closed.
     #[error("connection {0} is closed")]
     Closed(usize),
 
-    /// The kernel's `struct tcp_info` ends before the fields that are needed.
+    /// The kernel's `struct tcp_info` ends before the required fields.
     #[error("the kernel's tcp_info has {got} bytes, {needed} are needed (Linux 4.19 or newer)")]
     TcpInfo {
-        /// Bytes the kernel gave.
+        /// Bytes that the kernel returned.
         got: usize,
         /// Bytes needed.
         needed: usize,
     },
 
-    /// The server thread ended though nobody asked it to.
+    /// The server thread ended without a request to end.
     #[error("the server thread has ended: {0}")]
     ServerGone(String),
 }
@@ -96,7 +96,7 @@ impl Error {
     }
 }
 
-/// What to do about the errors that a user can do something about.
+/// A hint for errors that the user can correct.
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EADDRNOTAVAIL) => {

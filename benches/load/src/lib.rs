@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Network load that never leaves the host and is counted per connection.
 //!
-//! topstat's live tests and benches compare what the kernel ranked with what really happened. This crate is the side
-//! that knows what really happened: it holds both ends of every connection, so that what it counted on one end can be
-//! checked against the other end and against the kernel's own `TCP_INFO`.
+//! topstat's live tests and benches compare the kernel's ranking with the real traffic. This crate provides the real traffic:
+//! it holds both ends of every connection, so that its counts on one end can be checked against the other end and against the
+//! kernel's own `TCP_INFO`.
 //!
 //! ```
 //! use topstat_load::{Config, Dist, Limits, Load, Plan};
@@ -21,21 +21,21 @@
 //!
 //! # How it works
 //!
-//! A [`Load`] owns the sockets of both ends and a server thread. [`Load::run`] starts a client thread, lets it carry
-//! out a [`Plan`] within [`Limits`] and joins it, so between two runs no thread of the load does anything: the server
-//! sleeps in `epoll_wait`.
+//! A [`Load`] owns the sockets of both ends and a server thread. [`Load::run`] starts a client thread, lets it carry out a
+//! [`Plan`] within [`Limits`] and joins it. Between two runs no thread of the load does any work: the server sleeps in
+//! `epoll_wait`.
 //!
-//! A *transaction* is one request of [`Config::request_size`] bytes and, in [`Mode::Rr`], its response. A connection has
-//! at most one transaction in flight; [`Limits::depth`] says how many connections have one at the same time. With a
-//! depth of 1 the client makes blocking calls instead of polling, and so does the server where it has one connection
-//! only: nothing but `send` and `recv` is then left to measure.
+//! A *transaction* is one request of [`Config::request_size`] bytes and, in [`Mode::Rr`], its response. A connection has at
+//! most one transaction in flight; [`Limits::depth`] is the number of connections with a transaction in flight. With a depth
+//! of 1 the client makes blocking calls instead of polling. A server with one connection does so, too: then a measurement
+//! contains nothing but `send` and `recv`.
 //!
 //! # What the counts promise
 //!
-//! * A run that ends, for whatever reason, first waits for what is in flight: a request counted as a transaction was
-//!   answered, and both ends agree on the bytes ([`RunReport::unfinished`] says if that was not so).
-//! * Every connection that ever carried something in a run is in the run's report, also if it was closed by churn.
-//! * Nothing is retried in silence: lost datagrams, failed connections and skipped transactions are counted.
+//! * A run that ends, for whatever reason, first waits for transactions in flight: a request that counts as a transaction was
+//!   answered, and both ends agree on the bytes ([`RunReport::unfinished`] counts the exceptions).
+//! * Every connection that carried data in a run is in the run's report, also if churn has closed it.
+//! * No retry is silent: lost datagrams, failed connections and skipped transactions are counted.
 
 mod address;
 mod client;

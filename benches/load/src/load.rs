@@ -24,7 +24,7 @@ const OTHER_FDS: usize = 8;
 
 /// Open connections, with both of their ends. Closes everything when dropped.
 pub struct Load {
-    // In the order of dropping: clients close first, so that it is they who send the first FIN.
+    // The fields are dropped in this order: clients close first, so that they send the first FIN.
     conns: Vec<Conn>,
     slots: Vec<Slot>,
     opener: Opener,
@@ -34,7 +34,7 @@ pub struct Load {
     opened_in: Duration,
     /// Bytes sent by all clients since the load was opened.
     sent: u64,
-    /// A connection has failed, so the server may never get what was sent.
+    /// Whether a connection has failed, so that the server may never receive all sent data.
     leaky: bool,
 }
 
@@ -58,7 +58,7 @@ impl Load {
             .map_err(|error| Error::system("create an epoll instance", error))?;
         let mut server = Server::start(&config)?;
         let start = Instant::now();
-        // In a thread of its own, because a network namespace is entered for good.
+        // On a separate thread, because a thread can't leave a network namespace again.
         let (opener, conns) = on_client_thread(&config, || {
             let mut opener = Opener::new(&config, endpoints)?;
             let conns = (0..config.connections).map(|index| opener.open(index)).collect::<Result<Vec<_>>>()?;
@@ -74,7 +74,7 @@ impl Load {
         Ok(Load { conns, slots, opener, epoll, server, config, opened_in, sent: 0, leaky: false })
     }
 
-    /// The configuration it was opened with.
+    /// The configuration of the load.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
@@ -86,7 +86,7 @@ impl Load {
         self.opened_in
     }
 
-    /// The connections as they are now. Those that were closed keep their place.
+    /// The connections in their current state. Closed connections keep their place.
     #[must_use]
     pub fn connections(&self) -> &[Conn] {
         &self.conns
@@ -142,13 +142,13 @@ impl Load {
         Ok(self.report(tally, elapsed, cpu.elapsed()?))
     }
 
-    /// What the kernel counted on a TCP connection: at the client's end and at the server's.
+    /// The kernel's counts of a TCP connection: at the client's end and at the server's.
     pub fn tcp_info(&self, index: usize) -> Result<(TcpInfo, TcpInfo)> {
         let conn = self.conns.get(index).ok_or_else(|| no_such(index))?;
         Ok((sys::tcp_info(conn.client_fd()?)?, sys::tcp_info(conn.server_fd()?)?))
     }
 
-    /// Closes both ends of a connection, the client's first. Plans go on having a number for it, which is skipped.
+    /// Closes both ends of a connection, the client's first. Plans still need a number for it, and the run skips it.
     pub fn close_connection(&mut self, index: usize) -> Result<()> {
         let conn = self.conns.get_mut(index).ok_or_else(|| no_such(index))?;
         if !conn.is_open() {
@@ -160,7 +160,7 @@ impl Load {
         self.server.sync()
     }
 
-    /// Waits until the server has got what was sent, or nothing comes any more. Gives the time of the last arrival.
+    /// Waits until the server has received all sent data, or no more arrives. Returns the time of the last arrival.
     fn settle(&self, drain: Duration) -> Instant {
         let lossy = self.config.proto == Proto::Udp || self.leaky;
         let patience = if lossy { SETTLE_QUIET.min(drain) } else { drain };
@@ -185,7 +185,7 @@ impl Load {
         let transactions = sum(|conn| conn.transactions);
         let bytes_sent = sum(|conn| conn.bytes_sent);
         let server_bytes_received = sum(|conn| conn.server_bytes_received);
-        // Nobody answers one-way datagrams, so what is missing at the other end is what was lost.
+        // One-way datagrams have no answer, so the bytes missing at the other end are the lost ones.
         let one_way = self.config.mode == Mode::Bulk && self.config.proto == Proto::Udp;
         let missing = bytes_sent.saturating_sub(server_bytes_received) / self.config.request_size as u64;
         RunReport {
@@ -229,7 +229,7 @@ fn count(conn: &Conn, count: Count, server_before: (u64, u64), closed: bool) -> 
     }
 }
 
-/// Does something on a thread with the client's name and CPU, and waits for it.
+/// Runs `work` on a thread with the client's name and CPU, and waits for it.
 fn on_client_thread<T: Send>(config: &Config, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()

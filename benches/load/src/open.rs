@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opens connections, both ends of them, one after the other.
 //!
-//! On loopback the three packets of a handshake are processed inside `connect`, so accepting each connection right after
-//! connecting it never waits, needs no large backlog and leaves no doubt which two sockets belong together.
+//! On loopback `connect` processes the three packets of a handshake. So accepting each connection right after its `connect`
+//! never waits, needs no large backlog, and pairs the two sockets without doubt.
 
 use std::fs::File;
 use std::io;
@@ -22,16 +22,16 @@ use crate::conn::{Conn, ServerCounts};
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// How often a client that waits in a blocking call looks up, to notice limits and a request to stop.
+/// How often a client in a blocking call checks limits and requests to stop.
 pub(crate) const BLOCKING_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a handshake may take: it is immediate on loopback, and takes an address resolution over veth.
+/// The time limit of a handshake: it is immediate on loopback, and takes an address resolution over veth.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Only strangers ever wait in the backlog.
+/// Only connections of other programs ever wait in the backlog.
 const BACKLOG: i32 = 1024;
 
-/// A shared UDP socket holds the requests of all connections in flight; 64-byte datagrams count as 768 bytes and more.
+/// A shared UDP socket holds the requests of all connections in flight; a 64-byte datagram counts as 768 bytes or more.
 const SHARED_BUFFER: usize = 8 << 20;
 
 /// Opens connections with the addresses of a configuration.
@@ -64,7 +64,7 @@ impl Opener {
             server_netns: namespace(&config.server_netns)?,
             opened: 0,
         };
-        // The caller's own namespace, to come back to for the side that has none of its own.
+        // The caller's namespace, to return to for the side without a namespace.
         let own = || sys::open_netns("/proc/thread-self/ns/net".as_ref()).map(Some);
         if opener.client_netns.is_some() && opener.server_netns.is_none() {
             opener.server_netns = own()?;
@@ -84,7 +84,7 @@ impl Opener {
         Ok(opener)
     }
 
-    /// Moves the calling thread to where clients are opened.
+    /// Moves the calling thread to the clients' network namespace.
     pub fn enter_client(&self) -> Result<()> {
         self.enter(&self.client_netns)
     }
@@ -96,7 +96,7 @@ impl Opener {
 
     /// Opens the connection with the given index.
     pub fn open(&mut self, index: usize) -> Result<Conn> {
-        // Replacements go on through the addresses, so that they don't meet the ports of those they replace.
+        // Replacements continue through the addresses, so that they avoid the ports of the connections that they replace.
         let at = self.opened as usize;
         let from = self.endpoints.source(at);
         let (listener, to) = &self.servers[self.endpoints.server(at)];
@@ -105,7 +105,8 @@ impl Opener {
         let client = self.socket()?;
         let source = SocketAddr::new(from, 0);
         let (server, server_addr) = if self.tcp {
-            // Failing here leaves a kernel-chosen port that is free for all destinations: enough but for very many.
+            // If this fails, the kernel chooses a port that is free for all destinations, which is enough unless connections
+            // are very many.
             let _ = sys::bind_address_no_port(&client);
             self.bind_source(&client, source).map_err(failed)?;
             sockopt::set_tcp_nodelay(&client, true).map_err(|error| failed(error.into()))?;
@@ -170,7 +171,7 @@ impl Opener {
             sockopt::set_socket_reuseaddr(&socket, true)?;
             sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_TIMEOUT))?;
         } else if sockopt::set_socket_recv_buffer_size_force(&socket, SHARED_BUFFER).is_err() {
-            // Without CAP_NET_ADMIN as much as net.core.rmem_max allows.
+            // Without CAP_NET_ADMIN the size is limited by net.core.rmem_max.
             sockopt::set_socket_recv_buffer_size(&socket, SHARED_BUFFER)?;
         }
         net::bind(&socket, &addr)?;
@@ -199,7 +200,7 @@ fn connect(socket: &OwnedFd, to: SocketAddr) -> io::Result<()> {
     Ok(sockopt::socket_error(socket)??)
 }
 
-/// Accepts the connection that comes from `client`; whoever else found the port is hung up on.
+/// Accepts the connection that comes from `client`, and closes connections of any other program that found the port.
 fn accept(listener: &OwnedFd, client: SocketAddr) -> io::Result<OwnedFd> {
     loop {
         match net::acceptfrom_with(listener, SocketFlags::CLOEXEC) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many transactions each connection makes, in which order, and when a run ends.
+//! The number of transactions of each connection, their order, and the end of a run.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// Transactions whose order is worked out at once. A plan of billions of transactions must not need memory for all of
-/// them, and this many indices fit a second-level cache.
+/// The number of transactions whose order is computed at a time. A plan of billions of transactions must not need memory for
+/// all of them, and this many indices fit a second-level cache.
 const ROUND: u64 = 256 * 1024;
 
-/// A repeated plan that is shorter than this is laid out several times at once, so that refilling costs little.
+/// A repeated plan that is shorter than this is laid out several times at a time, so that refilling costs little.
 const REFILL: usize = 4096;
 
 /// How transactions are distributed over connections. In text: `uniform:K`, `flat:LOW..HIGH`, `zipf:S:MAX`, `list:A,B,…`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Dist {
-    /// The same number for every connection.
+    /// An equal number for every connection.
     Uniform(u64),
     /// From `low` for the first connection in a straight line to `high` for the last.
     Flat {
@@ -29,12 +29,12 @@ pub enum Dist {
     },
     /// `max` for the first connection and `max / i^exponent` for the i-th, at least 1.
     Zipf {
-        /// How skewed it is: 0 is uniform, 1 is Zipf's law.
+        /// The skew: 0 is uniform, 1 is Zipf's law.
         exponent: f64,
         /// Transactions of the first connection.
         max: u64,
     },
-    /// As listed, one number per connection.
+    /// One listed number per connection.
     List(Vec<u64>),
 }
 
@@ -86,18 +86,18 @@ impl FromStr for Dist {
     }
 }
 
-/// The order in which the transactions of different connections follow each other. Either way every connection's are
-/// spread over the whole of the plan.
+/// The order of the transactions of different connections. In either order the transactions of every connection are spread
+/// over the whole plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Order {
-    /// Mixed by the seed.
+    /// Shuffled by the seed.
     #[default]
     Shuffled,
-    /// One of each connection that has any left, then again.
+    /// One transaction on each connection that has any left, then again.
     RoundRobin,
 }
 
-/// How many transactions each connection makes and in which order.
+/// The number of transactions of each connection, and their order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     counts: Vec<u64>,
@@ -136,7 +136,7 @@ impl Plan {
         Plan { seed, ..self }
     }
 
-    /// Whether to begin again at the end, until a limit is reached.
+    /// Sets whether the plan begins again at its end, until a limit is reached.
     #[must_use]
     pub fn repeat(self, repeat: bool) -> Plan {
         Plan { repeat, ..self }
@@ -201,7 +201,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// What connection `i` does in this round.
+    /// The number of transactions of connection `i` in this round.
     fn share(&self, i: usize) -> u64 {
         let until = |round: u64| u128::from(self.plan.counts[i]) * u128::from(round) / u128::from(self.rounds);
         (until(self.round + 1) - until(self.round)) as u64
@@ -248,7 +248,7 @@ impl Iterator for Schedule<'_> {
     }
 }
 
-/// Steele, Lea and Flood's generator: five lines, and the same numbers in every version of everything.
+/// Steele, Lea and Flood's generator: five lines, with equal numbers in every version of every library.
 #[derive(Debug, Clone)]
 struct SplitMix64(u64);
 
@@ -267,30 +267,30 @@ impl SplitMix64 {
     }
 }
 
-/// When a run ends and how hard it presses. A run is always bounded, in time and in count.
+/// The end of a run, and its intensity. A run is always bounded, in time and in count.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// No transaction begins later than this after the start. Default: 60 s.
     pub time: Duration,
     /// No more transactions than this begin. Default: a billion.
     pub total: u64,
-    /// Transactions per second over all connections; `None` is as fast as possible. After a delay the run catches up, so
-    /// that the average is kept.
+    /// Transactions per second over all connections; `None` is as fast as possible. After a delay the run catches up, which
+    /// keeps the average.
     pub rate: Option<f64>,
     /// Connections that have a transaction in flight at the same time; 0 is [`Limits::DEFAULT_DEPTH`].
     pub depth: usize,
     /// Connections per second that are closed and replaced by new ones.
     pub churn: f64,
-    /// How long to wait at the end for what is in flight. Default: 5 s.
+    /// How long to wait at the end for transactions in flight. Default: 5 s.
     pub drain: Duration,
-    /// After how long without an answer a datagram is counted as lost. Default: 1 s.
+    /// The time without an answer after which a datagram counts as lost. Default: 1 s.
     pub loss_timeout: Duration,
     /// Ends the run when it becomes true.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl Limits {
-    /// Enough to keep both ends busy and little enough that a shared UDP socket's buffer holds it.
+    /// Enough to keep both ends busy, and few enough for the buffer of a shared UDP socket.
     pub const DEFAULT_DEPTH: usize = 64;
 
     pub(crate) fn check(&self) -> Result<()> {

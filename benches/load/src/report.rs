@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a run did.
+//! The report of a run.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,12 +25,12 @@ pub enum EndedBy {
     NoConnections,
 }
 
-/// What one connection did in a run.
+/// The counts of one connection in a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConnCount {
-    /// The connection's own number.
+    /// The number of the connection.
     pub id: u64,
-    /// Its index in the plan. Connections that replaced each other share it.
+    /// The index in the plan. Connections that replaced each other share it.
     pub index: usize,
     /// The client's address.
     pub client: SocketAddr,
@@ -50,8 +50,8 @@ pub struct ConnCount {
     pub server_bytes_sent: u64,
 }
 
-/// Times from the beginning of a transaction to its end, in nanoseconds. In one-way mode the end is when the kernel has
-/// taken the message.
+/// Times from the beginning of a transaction to its end, in nanoseconds. In one-way mode the end is the moment when the
+/// kernel has accepted the message.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct Latency {
@@ -81,10 +81,10 @@ impl Latency {
     }
 }
 
-/// What a run did.
+/// The report of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
-    /// Why it ended.
+    /// Why the run ended.
     pub ended_by: EndedBy,
     /// From the first transaction's beginning to the last one's end.
     #[serde(rename = "elapsed_s", serialize_with = "as_seconds")]
@@ -101,23 +101,24 @@ pub struct RunReport {
     pub server_bytes_received: u64,
     /// Bytes that the server sent.
     pub server_bytes_sent: u64,
-    /// Requests or messages in datagrams that never arrived or were never answered.
+    /// Requests or messages in datagrams that never arrived, or requests without an answer.
     pub lost: u64,
-    /// Transactions that were begun and neither completed nor lost when the run gave up waiting. Those of connections
-    /// that are still open go on in the next run.
+    /// Transactions that were begun, and neither completed nor lost when the run gave up waiting. On connections that are
+    /// still open they go on in the next run.
     pub unfinished: u64,
-    /// Transactions of the plan that were not carried out because their connection was closed or failed, those in flight
-    /// on it included.
+    /// Transactions of the plan that were not carried out because their connection was closed or failed. This includes the
+    /// transaction in flight on it.
     pub skipped: u64,
-    /// Connections that failed: reset by someone else, for example.
+    /// Connections that failed, for example because another program reset them.
     pub failed: u64,
     /// Connections that were replaced.
     pub churned: u64,
-    /// How long transactions took.
+    /// The durations of transactions.
     pub latency: Latency,
     /// The CPU time that the run took.
     pub cpu: CpuUse,
-    /// What every connection did, those closed by churn after those that are open, in the order of their closing.
+    /// The counts of every connection: first the open connections, then the ones closed by churn, in the order of their
+    /// closing.
     #[serde(skip)]
     pub connections: Vec<ConnCount>,
     /// All times behind `latency`, in nanoseconds.

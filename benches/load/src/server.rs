@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The server thread: answers requests, or swallows what is sent one way, and counts bytes per connection.
+//! The server thread: answers requests, or discards one-way messages, and counts bytes per connection.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,16 +21,16 @@ use crate::conn::{Conn, Counter, ServerCounts};
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// Events taken at once.
+/// The maximum number of events taken in one call.
 const EVENTS: usize = 512;
 
-/// Read at once from a stream.
+/// The maximum number of bytes read from a stream in one call.
 const BUFFER: usize = 256 * 1024;
 
-/// Datagrams taken from one socket before others get their turn.
+/// The maximum number of datagrams taken from one socket before others get their turn.
 const DATAGRAMS: usize = 64;
 
-/// How often a server that waits in a blocking call looks for commands.
+/// How often a server in a blocking call looks for commands.
 const COMMAND_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The token of the descriptor that announces commands.
@@ -39,7 +39,7 @@ const WAKE: u64 = u64::MAX;
 /// Set in the tokens of shared sockets; the other bits are their index.
 const SHARED: u64 = 1 << 63;
 
-/// Bits of a token that are a connection's index; those above tell a connection from its replacement.
+/// The bits of a token that hold a connection's index; the higher bits distinguish a connection from its replacement.
 const INDEX_BITS: u32 = 24;
 
 enum Command {
@@ -56,18 +56,18 @@ enum Command {
         client: SocketAddr,
         counts: Arc<ServerCounts>,
     },
-    /// Serve the only connection by blocking calls, or stop doing so.
+    /// Starts or stops serving the only connection by blocking calls.
     Block(bool),
     Sync(SyncSender<()>),
     Stop,
 }
 
-/// A handle of the server thread, which ends when this is dropped.
+/// A handle of the server thread, which ends when the handle is dropped.
 pub(crate) struct Server {
     commands: Sender<Command>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<Result<()>>>,
-    /// Bytes received over all connections.
+    /// Bytes received on all connections.
     pub received: Arc<Counter>,
 }
 
@@ -103,7 +103,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Hands over a connection's end. Takes effect before the first datagram of that connection is answered.
+    /// Passes a connection's end to the server. Takes effect before the first datagram of that connection is answered.
     pub fn add(&self, conn: &Conn) {
         let Conn { id, index, client_addr: client, server: Some(socket), counts, .. } = conn else {
             return;
@@ -112,29 +112,29 @@ impl Server {
         self.send(Command::Add { index: *index, id: *id, client: *client, socket, counts });
     }
 
-    /// Hands over a socket that serves many clients.
+    /// Passes a socket that serves many clients to the server.
     pub fn share(&self, socket: &Arc<OwnedFd>) {
         self.send(Command::Share(Arc::clone(socket)));
     }
 
-    /// Lets go of a connection's end without waiting for its client to close.
+    /// Makes the server close a connection's end without waiting for its client.
     pub fn forget(&self, conn: &Conn) {
         let (index, client, counts) = (conn.index, conn.client_addr, Arc::clone(&conn.counts));
         self.send(Command::Forget { index, client, counts });
     }
 
-    /// Whether the only connection is served by blocking calls.
+    /// Sets whether the server serves the only connection by blocking calls.
     pub fn block(&self, block: bool) {
         self.send(Command::Block(block));
     }
 
-    /// Wakes the server up for the commands sent so far.
+    /// Wakes the server for the commands sent so far.
     pub fn wake(&self) {
-        // It only fails when the counter is full, and then the server wakes up as well.
+        // This fails only if the counter is full, and then the server wakes up, too.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Waits until all commands so far have been carried out.
+    /// Waits until the server has carried out all commands so far.
     pub fn sync(&mut self) -> Result<()> {
         let (done, wait) = sync_channel(1);
         self.send(Command::Sync(done));
@@ -150,7 +150,7 @@ impl Server {
     }
 
     fn send(&self, command: Command) {
-        // A server that is gone is noticed by `sync`.
+        // `sync` notices if the server is gone.
         let _ = self.commands.send(command);
     }
 }
@@ -160,7 +160,7 @@ impl Drop for Server {
         self.send(Command::Stop);
         self.wake();
         if let Some(thread) = self.thread.take() {
-            // Whatever it ended with was of no consequence, or `sync` would have met it.
+            // An error that mattered would have been met by `sync`.
             let _ = thread.join();
         }
     }
@@ -171,9 +171,9 @@ struct Entry {
     socket: Arc<OwnedFd>,
     counts: Arc<ServerCounts>,
     token: u64,
-    /// Bytes of the current request that are there.
+    /// Received bytes of the current request.
     got: usize,
-    /// Bytes of responses that are still to be sent.
+    /// Bytes of responses that must still be sent.
     owed: usize,
 }
 
@@ -187,7 +187,7 @@ struct Worker {
     wake: Arc<OwnedFd>,
     entries: Vec<Option<Entry>>,
     open: usize,
-    /// Streams that were replaced, until all they carried has arrived.
+    /// Replaced streams, until all their data has arrived.
     leaving: HashMap<u64, Entry>,
     shared: Vec<Arc<OwnedFd>>,
     peers: HashMap<SocketAddr, Arc<ServerCounts>>,
@@ -227,7 +227,7 @@ impl Worker {
         }
     }
 
-    /// Carries out the commands that are there.
+    /// Carries out the pending commands.
     fn obey(&mut self) -> Result<ControlFlow<()>> {
         while let Ok(command) = self.commands.try_recv() {
             match command {
@@ -239,14 +239,14 @@ impl Worker {
                     self.shared.push(socket);
                 }
                 Command::Forget { index, client, counts } => {
-                    // A later connection may have the same address by now.
+                    // A later connection may have this address by now.
                     if self.peers.get(&client).is_some_and(|present| Arc::ptr_eq(present, &counts)) {
                         self.peers.remove(&client);
                     }
                     self.close(index);
                 }
                 Command::Block(block) => self.block = block,
-                // Nobody waits any more if the other side gave up.
+                // No thread waits any more if the other side gave up.
                 Command::Sync(done) => drop(done.send(())),
                 Command::Stop => return Ok(ControlFlow::Break(())),
             }
@@ -276,8 +276,8 @@ impl Worker {
             self.leaving.insert(entry.token, entry);
         }
         let token = (id << INDEX_BITS | index as u64) & !SHARED;
-        // Streams are read until they are empty, so an edge is enough. A UDP socket would also report every datagram
-        // that has left as room for more, so it is only watched for input.
+        // Streams are read until they are empty, so an edge is enough. A UDP socket would also report room after every
+        // datagram that has left, so it is watched for input only.
         let flags = if self.tcp {
             EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
         } else {
@@ -292,7 +292,7 @@ impl Worker {
 
     fn close(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index).and_then(Option::take) {
-            // The descriptor may live on in the connection's other owner, and would go on being watched.
+            // The connection's other owner may keep the descriptor open, and epoll would go on watching it.
             let _ = epoll::delete(&self.epoll, &entry.socket);
             self.open -= 1;
         }
@@ -318,7 +318,7 @@ impl Worker {
         }
     }
 
-    /// Serves the only connection until a command says otherwise or it ends.
+    /// Serves the only connection until a command ends this, or the connection ends.
     fn serve_blocking(&mut self) -> Result<ControlFlow<()>> {
         let Some((index, socket)) = self
             .entries
@@ -352,7 +352,7 @@ impl Worker {
             }
         }
         timeout(None)?;
-        // What arrived at the very end has had its edge already.
+        // Data that arrived at the very end has had its edge already.
         if let Some(token) = self.entries[index].as_ref().map(|entry| entry.token) {
             self.serve_connected(token, EventFlags::IN);
         }
@@ -370,10 +370,10 @@ impl Worker {
             };
             let Ok(peer) = peer else { continue };
             if !self.peers.contains_key(&peer) && self.obey()?.is_break() {
-                // Stop is sent once and was taken here, so it is passed on.
+                // Stop is sent once, and this function has received it, so it returns the stop as an error.
                 return Err(Error::ServerGone("stopped".into()));
             }
-            // A stranger's datagram is no part of the load.
+            // A datagram of another program is no part of the load.
             let Some(counts) = self.peers.get(&peer) else {
                 continue;
             };
@@ -411,7 +411,7 @@ fn serve_stream(
             Ok((0, _)) => return ControlFlow::Break(()),
             Ok((count, _)) => {
                 receive(entry, count, request, response, total);
-                // A short read has emptied the stream: what comes later is a new edge. The end of the stream is not.
+                // A short read has emptied the stream: later data makes a new edge. The end of the stream makes none.
                 drained = count < buffer.len() && !ending;
             }
             Err(Errno::INTR) => {}
@@ -447,7 +447,7 @@ fn flush(entry: &mut Entry, buffer: &[u8], flags: SendFlags) -> std::result::Res
 }
 
 fn serve_datagrams(entry: &mut Entry, response: usize, buffer: &mut [u8], total: &Counter) -> ControlFlow<()> {
-    // A client has one request in flight, so looking for another one would be a wasted call.
+    // A client has one request in flight, so a second read would be a wasted call.
     for _ in 0..if response > 0 { 1 } else { DATAGRAMS } {
         match net::recv(&entry.socket, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((count, _)) => {
@@ -460,7 +460,7 @@ fn serve_datagrams(entry: &mut Entry, response: usize, buffer: &mut [u8], total:
                 }
             }
             Err(Errno::AGAIN) => break,
-            // The client's port was closed for a moment: what it answered to is lost, the socket is not.
+            // The client's port was closed for a moment: the response is lost, but the socket still works.
             Err(Errno::INTR | Errno::CONNREFUSED) => {}
             Err(_) => return ControlFlow::Break(()),
         }

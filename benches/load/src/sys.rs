@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The system calls that have no safe wrapper elsewhere, and small ones used in several places.
+//! System calls without a safe wrapper elsewhere, and small calls that several modules use.
 
 use std::fs::File;
 use std::io;
@@ -14,11 +14,11 @@ use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched
 use crate::error::{Error, Result};
 use crate::tcp_info::{TCP_INFO_MAX, TcpInfo};
 
-/// Descriptors kept free for whatever else the process does.
+/// Descriptors that are kept free for the rest of the process.
 const SPARE_FDS: u64 = 64;
 
-/// Lets `connect` choose the port of a socket that is bound to an address, so that the port only has to be free for
-/// this destination.
+/// Lets `connect` choose the port of a socket that is bound to an address, so that the port must be free for this destination
+/// only.
 pub(crate) fn bind_address_no_port(socket: impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the value points to an int that lives through the call, and its true size is given.
@@ -34,7 +34,7 @@ pub(crate) fn bind_address_no_port(socket: impl AsFd) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks the kernel what it counted on a TCP socket.
+/// Reads the kernel's counts of a TCP socket.
 pub(crate) fn tcp_info(socket: impl AsFd) -> Result<TcpInfo> {
     let mut bytes = [0u8; TCP_INFO_MAX];
     let mut length = bytes.len() as libc::socklen_t;
@@ -57,7 +57,7 @@ pub(crate) fn tcp_info(socket: impl AsFd) -> Result<TcpInfo> {
 /// User and system time of the whole process so far.
 pub(crate) fn process_times() -> (Duration, Duration) {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the structure is writable and of the type the call expects.
+    // SAFETY: the structure is writable, and has the type that the call expects.
     let done = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     debug_assert_eq!(done, 0, "getrusage(RUSAGE_SELF) has no way to fail");
     // SAFETY: all zeroes is a valid rusage, so it is initialised whatever the call did.
@@ -87,7 +87,7 @@ pub(crate) fn enter_netns(namespace: &File) -> Result<()> {
         .map_err(|error| Error::system("enter the network namespace (needs CAP_SYS_ADMIN)", error))
 }
 
-/// Makes room for `more` descriptors of `connections`, raising the limit of the process where needed.
+/// Makes room for `more` descriptors of `connections`, and raises the limit of the process if necessary.
 pub(crate) fn raise_fd_limit(connections: usize, more: u64) -> Result<()> {
     let in_use = std::fs::read_dir("/proc/self/fd").map_or(SPARE_FDS, |entries| entries.count() as u64);
     let needed = in_use + more + SPARE_FDS;
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn too_many_descriptors_are_refused_clearly() {
-        // Above fs.nr_open's own maximum, so even root is refused.
+        // Above the maximum of fs.nr_open, so even root is refused.
         let error = raise_fd_limit(7, 1 << 40).unwrap_err().to_string();
         assert!(error.starts_with("cannot open 7 connections: they need 10995116"), "{error}");
     }

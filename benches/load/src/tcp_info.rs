@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel itself counted on a TCP socket.
+//! The kernel's own counts of a TCP socket.
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// More than the largest `struct tcp_info` so far (280 bytes in Linux 6.18); the kernel writes what it has.
+/// More than the largest `struct tcp_info` so far (280 bytes in Linux 6.18); the kernel writes as much as it has.
 pub(crate) const TCP_INFO_MAX: usize = 512;
 
 /// The end of `tcpi_bytes_retrans`, the last field that is read.
 const TCP_INFO_NEEDED: usize = 216;
 
-/// Part of the kernel's `struct tcp_info`, in its terms.
+/// Part of the kernel's `struct tcp_info`, with the kernel's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TcpInfo {
     /// State of the connection; 1 is established.
@@ -26,27 +26,27 @@ pub struct TcpInfo {
     pub snd_cwnd: u32,
     /// Segments sent again, over the connection's life.
     pub total_retrans: u32,
-    /// Bytes sent that were acknowledged, and 1 for the handshake on the side that connected.
+    /// Sent bytes that were acknowledged, plus 1 for the handshake on the side that connected.
     pub bytes_acked: u64,
     /// Bytes received and acknowledged.
     pub bytes_received: u64,
-    /// Segments sent, those without data included.
+    /// Segments sent, including segments without data.
     pub segs_out: u32,
-    /// Segments received, those without data included.
+    /// Segments received, including segments without data.
     pub segs_in: u32,
     /// Segments with data that were received.
     pub data_segs_in: u32,
     /// Segments with data that were sent.
     pub data_segs_out: u32,
-    /// Bytes sent, those sent again included.
+    /// Bytes sent, retransmitted bytes included.
     pub bytes_sent: u64,
     /// Bytes sent again.
     pub bytes_retrans: u64,
 }
 
 impl TcpInfo {
-    /// Reads the fields out of what `getsockopt(TCP_INFO)` gave. The kernel only ever appends to the structure, so the
-    /// offsets hold on every kernel whose structure is long enough; one that is not is refused rather than read as 0.
+    /// Reads the fields from the bytes of `getsockopt(TCP_INFO)`. The kernel only appends to the structure, so the offsets
+    /// hold on every kernel whose structure is long enough; a shorter structure is refused, and not read as 0.
     pub fn parse(bytes: &[u8]) -> Result<TcpInfo> {
         if bytes.len() < TCP_INFO_NEEDED {
             return Err(Error::TcpInfo { got: bytes.len(), needed: TCP_INFO_NEEDED });
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// The offsets are the kernel's: libc knows those up to tcpi_total_retrans.
+    /// The offsets are the kernel's; libc has the offsets up to tcpi_total_retrans.
     #[test]
     fn offsets_are_those_of_the_c_structure() {
         assert_eq!(offset_of!(libc::tcp_info, tcpi_snd_mss), 16);

@@ -67,8 +67,8 @@ fn a_low_limit_of_open_files_is_explained() {
     use std::os::unix::process::CommandExt;
     let mut command = program();
     command.args(["-c", "1000"]);
-    // SAFETY: between fork and exec only async-signal-safe system calls are made: setrlimit and, for root, who could
-    // raise a hard limit again, prctl.
+    // SAFETY: between fork and exec only async-signal-safe system calls are made: setrlimit, and prctl for root, which could
+    // raise a hard limit again.
     unsafe {
         command.pre_exec(|| {
             let limit = libc::rlimit { rlim_cur: 200, rlim_max: 200 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! scripts/run: what `make run` shows where nothing is going on. Another program stands for topstat, so that it is known
-//! whether there are rows.
+//! Tests scripts/run: the output of `make run` on a host without traffic. Another program takes the place of topstat, so that
+//! the tests determine whether there are rows.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,22 +9,23 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/run");
-/// For what happens at once, on a busy host. Less than the 60 s after which the load ends of itself: that is not to pass for
-/// an end with its parent.
+/// The time limit of immediate actions on a busy host. Less than the 60 s after which the load ends by itself, which must not
+/// pass for an end with its parent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a look at a table shows.
+/// The output of a read of a table.
 const ROWS: &str = "tcp_v4/conns_pps  1 objects";
 const NONE: &str = "no rows: nothing was pushed in the last 1s";
 
-/// A folder with a program in topstat's place; removed with this, and what it has started ended.
+/// A folder with a program in the place of topstat. Dropping it removes the folder, and ends the processes that were started.
 struct Stand {
     folder: PathBuf,
     child: Option<Child>,
 }
 
 impl Stand {
-    /// One whose table is seen so by one look after the other (the last one is repeated), and whose view of it says "shown".
+    /// A stand whose program prints these texts for the reads of the table, one after the other (it repeats the last), and
+    /// "shown" for a view of it.
     fn new(name: &str, looks: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("topstat-demo-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -54,7 +55,7 @@ echo "shown $$ $*"
         Self { folder, child: None }
     }
 
-    /// Starts the script, not on a terminal; gives its pid.
+    /// Starts the script, without a terminal; returns its pid.
     fn start(&mut self) -> u32 {
         let child = Command::new(SCRIPT)
             .args([self.folder.join("topstat").as_path(), Path::new(env!("CARGO_BIN_EXE_topstat-load"))])
@@ -66,14 +67,14 @@ echo "shown $$ $*"
         self.child.insert(child).id()
     }
 
-    /// Runs it to its end: what it has shown, and how it ended.
+    /// Runs the script to its end: its output, and its exit status.
     fn run(&mut self) -> (String, ExitStatus) {
         self.start();
         let output = self.child.take().unwrap().wait_with_output().unwrap();
         (String::from_utf8(output.stdout).unwrap(), output.status)
     }
 
-    /// Has the last look last until it is let go.
+    /// Makes the last read wait until it is released.
     fn hold(&self) {
         fs::write(self.folder.join("held"), "").unwrap();
     }
@@ -97,7 +98,7 @@ impl Drop for Stand {
     }
 }
 
-/// The processes that a process has started, but for those that have ended.
+/// The children of a process, without the ended ones.
 fn children(pid: u32) -> Vec<u32> {
     let running = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok();
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -135,7 +136,7 @@ fn a_load_ends_with_the_program() {
     let said = stand.said();
     assert!(said.contains("on loopback only") && said.contains("for 60 s at most"), "{said}");
     let load = children(pid).into_iter().find(|child| is_load(*child)).expect("a load");
-    // Not asked to end, but killed.
+    // Killed, without a request to end.
     let mut child = stand.child.take().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -143,7 +144,7 @@ fn a_load_ends_with_the_program() {
     stand.let_go();
 }
 
-/// Between its start and its question to the kernel the parent may end.
+/// The parent may end between the start of the load and its question to the kernel.
 #[test]
 fn a_load_whose_parent_has_ended_does_not_begin() {
     let mut nobodys = Command::new("true").spawn().unwrap();
@@ -158,7 +159,7 @@ fn a_load_whose_parent_has_ended_does_not_begin() {
     assert!(begun.elapsed() < PATIENCE, "it has begun");
 }
 
-/// What it had when it was looked at is what is shown: the next moment there may be none.
+/// The script prints the rows of its first read: a moment later there may be none.
 #[test]
 fn a_host_with_traffic_gets_none() {
     let mut stand = Stand::new("busy", &[ROWS, NONE]);
@@ -175,7 +176,7 @@ fn a_load_that_makes_no_rows_is_an_error() {
     assert!(stand.said().contains("has no rows beside this traffic"), "{}", stand.said());
 }
 
-/// Connections that speak now and then: a view that stays would mostly be empty.
+/// Connections that have traffic now and then: a permanent view would mostly be empty.
 #[test]
 fn a_terminal_of_a_host_with_rows_now_and_then_gets_a_load() {
     let stand = Stand::new("now-and-then", &[&format!("{ROWS}\\n{NONE}\\n{ROWS}"), ROWS]);

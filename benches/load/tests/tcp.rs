@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TCP on loopback: what the load counts is what the kernel counts. Needs no privileges.
+//! TCP on loopback: the load's counts equal the kernel's. Needs no privileges.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -162,7 +162,7 @@ fn churn_replaces_connections_and_keeps_their_counts() {
         let mut load = Load::open(Config { connections: 20, mode, ..Config::default() }).unwrap();
         let limits = Limits { time: Duration::from_millis(500), churn: 200.0, depth, ..Limits::default() };
         let report = load.run(&Plan::endless(20), &limits).unwrap();
-        // Of 200 a second for half a second; a busy host gets fewer done.
+        // At 200 a second for half a second; a busy host makes fewer.
         assert!((1..=100).contains(&report.churned), "{}", report.churned);
         assert_eq!(report.connections.len() as u64, 20 + report.churned);
         assert_eq!((report.failed, report.unfinished, report.skipped), (0, 0, 0));

@@ -49,7 +49,7 @@ fn churn_loses_nothing() {
             assert!(report.connections.iter().all(|count| count.server_bytes_received == count.transactions * 64));
             report.churned
         };
-        // Nothing is ever lost; the pace is kept where the host lets the generator run in time.
+        // No datagram is ever lost; the pace is kept if the host lets the generator run in time.
         let churned: Vec<u64> = (0..8).map(|_| run()).collect();
         assert!(churned.iter().any(|n| (60..=80).contains(n)), "{churned:?}");
     }
@@ -59,7 +59,7 @@ fn churn_loses_nothing() {
 fn a_lost_request_is_counted_and_the_next_one_is_sent() {
     for depth in [1, 3] {
         let mut load = Load::open(config(3, Family::V4, UdpServer::PerClient)).unwrap();
-        // The server's socket now takes datagrams from elsewhere only, so this client's requests get no answer.
+        // The server's socket now accepts datagrams from another address only, so this client's requests get no answer.
         let elsewhere: std::net::SocketAddr = "127.0.0.1:9".parse().unwrap();
         rustix::net::connect(load.connections()[1].server_fd().unwrap(), &elsewhere).unwrap();
         let limits = Limits { depth, loss_timeout: Duration::from_millis(120), ..Limits::default() };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A source for tests and benches, of the size that the largest real one has: what one thread writes to one file
- * descriptor, with its payload. Whoever makes the load knows how many events there have to be.
+ * A source for tests and benches, as large as the largest real one: it captures the data that one thread writes to one file
+ * descriptor, with its payload. The writer of the load knows the number of events.
  */
 #include "observe/stream.bpf.h"
 
@@ -26,7 +26,7 @@ struct pt_regs {
 #define THIRD(regs) ((regs)->gprs[4])
 #endif
 
-/* Of a payload so much is wanted. */
+/* The most bytes that are captured of a payload. */
 const volatile u32 snaplen = STREAM_MOST_BYTES;
 
 /* The thread, its descriptor, and the number of write(2); all 0: nothing is watched. */

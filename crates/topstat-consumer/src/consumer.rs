@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads a stream: delivers its records one by one, counts them, and sleeps as the law says.
+//! Reads a stream: delivers its records one by one, counts them, and sleeps as the control law decides.
 
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
@@ -19,16 +19,16 @@ use crate::law::{Fills, Law, Next, Seen, Strategy, Wake};
 use crate::maps::{Maps, Words};
 use crate::ring::{Found, Record, Ring};
 
-/// How to consume.
+/// Options of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// When to look again.
+    /// When the consumer looks again.
     pub strategy: Strategy,
-    /// Sleeps are to end when the ring is filled so far, 1 to 90 percent.
+    /// The fill at which sleeps end, 1 to 90 percent of the ring.
     pub target_percent: u64,
-    /// Producers wake the consumer when the ring is filled so much further than the target, in percent of the ring.
+    /// Producers wake the consumer when the fill exceeds the target by this much, in percent of the ring.
     pub margin_percent: u64,
-    /// Payloads are cut when the ring is filled so far, in percent; `None`: never, and events are dropped sooner.
+    /// The fill at which payloads are cut, in percent; `None`: payloads are never cut, and events are dropped sooner.
     pub cut_percent: Option<u64>,
     /// The calling thread becomes a real-time one (SCHED_FIFO) of this priority, 1 to 99.
     pub real_time: Option<i32>,
@@ -72,46 +72,46 @@ impl Options {
     }
 }
 
-/// What became of all events of a stream, since it was loaded, over all CPUs and consumers.
+/// The account of all events of a stream since it was loaded, over all CPUs and consumers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// How many there were.
+    /// Number of events.
     pub produced: u64,
-    /// Of them, how many were delivered.
+    /// Number of delivered events.
     pub delivered: u64,
-    /// How many came with a part of their payload, since the ring was nearly full.
+    /// Number of events whose payload was cut, since the ring was nearly full.
     pub cut: u64,
-    /// How many found no space.
+    /// Number of events that found no space.
     pub dropped: u64,
 }
 
 impl Account {
-    /// How many are on their way: in the ring, or just being made.
+    /// Number of events under way: in the ring, or just being made.
     pub fn under_way(&self) -> u64 {
         self.produced - self.delivered - self.dropped
     }
 }
 
-/// Why [`Consumer::wait`] has returned.
+/// The reason why [`Consumer::wait`] has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// There was no time to sleep.
+    /// The consumer has not slept: there was no time.
     Not,
-    /// Its time was over, so many ns ago.
+    /// The timer ended the sleep.
     Timer {
-        /// How late it is.
+        /// How long ago the timer ended, in ns.
         late_ns: u64,
     },
-    /// A producer, or the kernel, has woken it, so many ns ago. With [`Strategy::Epoll`] nobody says when.
+    /// A producer, or the kernel, woke the consumer. With [`Strategy::Epoll`] the time of the wake-up is unknown.
     Producer {
-        /// How late it is.
+        /// How long ago the wake-up was, in ns.
         late_ns: u64,
     },
-    /// A signal came: it may be time to stop.
+    /// A signal came: the caller may have to stop.
     Signal,
 }
 
-/// What epoll says it is about.
+/// The data of epoll events: what is ready.
 const RING_READY: u64 = 0;
 const TIME_OVER: u64 = 1;
 
@@ -119,7 +119,7 @@ const WAKE_AT: usize = offset_of!(stream_control, wake_at);
 const CUT_ABOVE: usize = offset_of!(stream_control, cut_above);
 const RUNG: usize = offset_of!(stream_control, rung_ns);
 
-/// The consumer of a stream. There may be one at a time: whoever opens a pinned stream holds the lock on its pins.
+/// The consumer of a stream. A stream has one at a time: the process that opens a pinned stream holds the lock on its pins.
 pub struct Consumer {
     ring: Ring,
     counts: Words,
@@ -131,14 +131,14 @@ pub struct Consumer {
     short_slices: bool,
     waiting_at_first: u64,
     progress: bool,
-    /// How many bytes records lacked, of all that were delivered by this consumer.
+    /// Bytes that were cut from the records that this consumer delivered.
     lacking: u64,
     rung: bool,
     late_ns: u64,
 }
 
 impl Consumer {
-    /// Begins where the last consumer of these maps was, wherever that one was killed.
+    /// Begins where the last consumer of these maps stopped, at whatever instruction it was killed.
     pub fn open(maps: &Maps, options: &Options) -> Result<Self, Error> {
         options.check()?;
         let (fd, size) = maps.ring();
@@ -148,11 +148,11 @@ impl Consumer {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(errno("make an epoll instance"))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
             .map_err(errno("make a timer"))?;
-        // Wake-ups alone count (ET), and not that there is something to read.
+        // Edge-triggered (ET): wake-ups count, and not that the ring has records.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, fd, epoll::EventData::new_u64(RING_READY), edges).map_err(errno("watch the ring buffer"))?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIME_OVER), edges).map_err(errno("watch the timer"))?;
-        // The other strategies are what others do, and so are compared as they are elsewhere.
+        // The other strategies imitate other projects, and are compared without short slices, as they run there.
         let short_slices = options.strategy == Strategy::Adaptive && short_slices();
         if let Some(priority) = options.real_time {
             real_time(priority)?;
@@ -177,19 +177,20 @@ impl Consumer {
         })
     }
 
-    /// How many bytes were in the ring when this consumer came. The first record of them may have been delivered already,
-    /// by one that was killed before it could free it.
+    /// Bytes in the ring when this consumer was opened. The first record of them may have been delivered already, by a consumer
+    /// that was killed before it freed the record.
     pub fn waiting_at_first(&self) -> u64 {
         self.waiting_at_first
     }
 
-    /// Whether the scheduler was asked to let it run soon when it is woken up, and has not refused: a filter of system calls
-    /// may. Kernels before 6.12 take no notice.
+    /// Whether the scheduler was asked to run this thread soon after a wake-up, and accepted it. A filter of system calls may
+    /// refuse it; kernels before 6.12 ignore it.
     pub fn has_short_slices(&self) -> bool {
         self.short_slices
     }
 
-    /// Delivers records, at most so many, and frees each when `each` has returned. Fewer: there are no more just now.
+    /// Delivers at most `at_most` records, and frees each when `each` has returned. Returns their number; if it is smaller, no
+    /// more records are ready.
     pub fn drain(&mut self, at_most: usize, mut each: impl FnMut(&Record<'_>)) -> Result<usize, Error> {
         let mut left = at_most;
         if left == 0 {
@@ -202,7 +203,7 @@ impl Consumer {
         })
     }
 
-    /// The same for as long as `each` says that there may be more.
+    /// As [`Consumer::drain`], without a limit, for as long as `each` returns true.
     pub fn drain_while(&mut self, mut each: impl FnMut(&Record<'_>) -> bool) -> Result<usize, Error> {
         let (mut done, mut more) = (0, true);
         while more {
@@ -223,7 +224,7 @@ impl Consumer {
         Ok(done)
     }
 
-    /// Sleeps for as long as the law says. To be called when all was drained.
+    /// Sleeps for as long as the law says. The caller has drained all records.
     pub fn wait(&mut self) -> Result<Woken, Error> {
         let now_ns = now_ns();
         let seen = Seen {
@@ -250,14 +251,15 @@ impl Consumer {
             Wake::At(unread) => (unread, unread),
         };
         self.control.at(WAKE_AT).store(at, Ordering::SeqCst);
-        // E4: pairs with the addition to `produced`, which producers make between their space and the word.
+        // E4: pairs with the addition to `produced`, which producers make between taking their space and reading the word.
         fence(Ordering::SeqCst);
         let woken = if self.ring.unread() >= enough { Ok(Woken::Not) } else { self.sleep_until(until_ns) };
         if wake == Wake::Each {
-            // The kernel counts on being asked at each event: it wakes at the first that finds all others freed.
+            // The word stays: the kernel has to be asked at each event. It wakes the consumer at the first event that finds all
+            // others freed.
             return woken;
         }
-        // Awake, it is to be disturbed by nobody. Who takes the word just now wakes it for nothing, once.
+        // An awake consumer wants no wake-ups. A producer that takes the word just now wakes it in vain, once.
         let rung = at != 0 && self.control.at(WAKE_AT).swap(0, Ordering::SeqCst) == 0;
         Ok(match woken? {
             Woken::Producer { .. } if rung => {
@@ -284,13 +286,13 @@ impl Consumer {
         })
     }
 
-    /// What became of all events so far. It adds up at any time: what is under way is never negative.
+    /// The account of all events so far. It adds up at any time: the number of events under way is never negative.
     pub fn account(&self) -> Account {
         let delivered = self.freed.delivered();
         account(&self.counts, delivered)
     }
 
-    /// The same for each CPU; who has read what is not known by CPU.
+    /// The producers' counts of each CPU. Deliveries are not counted by CPU.
     pub fn counts(&self) -> Vec<stream_count> {
         let cpus = (0..self.counts.bytes()).step_by(size_of::<stream_count>());
         let word = |at: usize| self.counts.at(at).load(Ordering::Acquire);
@@ -303,22 +305,22 @@ impl Consumer {
         .collect()
     }
 
-    /// How many bytes of the ring were ever freed.
+    /// Bytes of the ring that were ever freed.
     pub fn position(&self) -> u64 {
         self.ring.position()
     }
 
-    /// How many bytes of the ring are not freed.
+    /// Bytes of the ring that are not freed.
     pub fn unread(&self) -> u64 {
         self.ring.unread()
     }
 }
 
-/// What became of all events, of which so many were delivered when this is called.
+/// The account of all events. `delivered` is the number of deliveries at the time of this call.
 pub(crate) fn account(counts: &Words, delivered: u64) -> Account {
     let sum = |offset: usize| -> u64 {
         let cpus = (0..counts.bytes()).step_by(size_of::<stream_count>());
-        // Acquire: what is asked for next is read after it (E1).
+        // Acquire: the next count is read after this one (E1).
         cpus.map(|cpu| counts.at(cpu + offset).load(Ordering::Acquire)).sum()
     };
     let dropped = sum(offset_of!(stream_count, dropped));
@@ -327,7 +329,7 @@ pub(crate) fn account(counts: &Words, delivered: u64) -> Account {
 }
 
 impl Drop for Consumer {
-    /// Nobody needs to be woken any more.
+    /// No wake-up is needed any more.
     fn drop(&mut self) {
         self.control.at(WAKE_AT).store(0, Ordering::Relaxed);
     }
@@ -335,7 +337,7 @@ impl Drop for Consumer {
 
 const NS: u64 = 1_000_000_000;
 
-/// The monotonic clock, by which records have their times.
+/// The monotonic clock, by which records are timed, in ns.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * NS + now.tv_nsec as u64
@@ -345,12 +347,12 @@ fn errno(what: &'static str) -> impl FnOnce(Errno) -> Error {
     move |e| kernel(what)(e.into())
 }
 
-/// How long the thread runs at most before others may: the shortest that the kernel grants.
+/// How long the thread runs at most before others may run: the shortest slice that the kernel grants.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks for short time slices; whether it was granted them. Since 6.12 (85e511df3cec, "sched/eevdf: Allow shorter slices
-/// to wakeup-preempt") a thread that has them need not wait for the end of another one's slice, of about 3 ms, when it is
-/// woken up. It gets no more CPU time for that, and needs no privilege.
+/// Asks for short time slices; returns whether they were granted. Since 6.12 (85e511df3cec, "sched/eevdf: Allow shorter slices to
+/// wakeup-preempt") a thread with short slices runs at once when it is woken up, and does not wait for the end of another
+/// thread's slice, of about 3 ms. It gets no more CPU time for that, and needs no privilege.
 fn short_slices() -> bool {
     let mut attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -362,9 +364,9 @@ fn short_slices() -> bool {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the structure is as large as is said, and lives as long as the call.
+    // SAFETY: the structure is as large as its size field says, and lives as long as the call.
     let asked = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, attributes.size, 0) };
-    // Real-time threads have no such slices, and to others the word means something else.
+    // Real-time threads have no time slices, and in other classes the field has another meaning.
     if asked != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
         return false;
     }

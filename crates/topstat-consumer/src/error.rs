@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong with a stream.
+//! Errors of a stream.
 
-/// Why a stream can't be read.
+/// The reason why a stream can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel refuses something.
+    /// The kernel refuses an operation.
     #[error("cannot {what}: {why}")]
     Kernel {
-        /// What was tried, and on what.
+        /// The operation and its object.
         what: String,
-        /// What the kernel, or libbpf, says.
+        /// The reason that the kernel, or libbpf, gives.
         why: String,
     },
-    /// The maps are not those of a stream, or of another version of it.
+    /// The maps belong to no stream, or to another version of it.
     #[error("cannot use the stream's map {map}: {why}; remove what is pinned of it, and load it again")]
     Map {
-        /// Its name.
+        /// The name of the map.
         map: String,
-        /// What is wrong with it.
+        /// What is wrong with the map.
         why: String,
     },
-    /// Somebody else has freed records, so that nobody can say how many were delivered.
+    /// Another process has freed records, so that the number of delivered records is unknown.
     #[error(
         "cannot go on at position {position} of the ring buffer: somebody else has read from it since this stream's \
          consumer did; a stream has one consumer. Remove what is pinned of it, and load it again"
@@ -29,34 +29,34 @@ pub enum Error {
         /// The ring's consumer position.
         position: u64,
     },
-    /// A record that no program of ours can have made.
+    /// A record that no program of the stream can have made.
     #[error(
         "cannot read the record at position {position} of the ring buffer: it has {bytes} bytes, and there are from \
          {least} to {most}; the program that made it is not one of this stream's"
     )]
     Record {
-        /// Where it begins.
+        /// Where the record begins.
         position: u64,
-        /// The length it is said to have.
+        /// The length that its head gives.
         bytes: u64,
-        /// The shortest there is.
+        /// The shortest possible length.
         least: u64,
-        /// The longest that there can be.
+        /// The longest possible length.
         most: u64,
     },
-    /// A setting that can't be.
+    /// An invalid setting.
     #[error("cannot use {value} as the {setting}: {allowed}")]
     Setting {
-        /// Which one.
+        /// The name of the setting.
         setting: &'static str,
-        /// What it was to be.
+        /// The value that was given.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: String,
     },
 }
 
-/// For what the kernel refuses.
+/// Makes the error of an operation that the kernel refuses.
 pub(crate) fn kernel(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();
     move |e| Error::Kernel { what, why: e.to_string() }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many records were delivered, exactly, whenever the consumer is killed (E5). The ring buffer knows its consumer's
-//! position, which is one word; how many records that were is another one. Both can't be written at once. So the count
-//! is written before, into the one of two entries that is not of the present position, with the position that it is for;
-//! it counts from the moment at which the ring's position is that.
+//! Counts delivered records exactly, whenever the consumer is killed (E5). The ring buffer keeps the consumer's position in one
+//! word; the number of records up to it is another word. Both can't be written at once. So the count is written first, with the
+//! position that it is for, into the one of two entries that is not for the present position. It counts from the moment at which
+//! the ring has that position.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -11,19 +11,19 @@ use crate::abi::{stream_control, stream_freed};
 use crate::error::Error;
 use crate::maps::Words;
 
-/// How often a count is looked for while the consumer goes on.
+/// The most attempts to find a count while the consumer goes on.
 const MOST_TRIES: u32 = 10_000;
 
-/// What was delivered until the present position.
+/// The number of records that were delivered up to the present position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Freed {
-    /// Which entry is that of the present position.
+    /// The entry for the present position.
     entry: usize,
     delivered: u64,
 }
 
 impl Freed {
-    /// Of the consumer that came before, whose position was this.
+    /// The count of the previous consumer, whose position is `at`.
     pub(crate) fn resume(control: &Words, at: u64) -> Result<Self, Error> {
         for entry in 0..2 {
             let (position, delivered) = offsets(entry);
@@ -34,11 +34,11 @@ impl Freed {
         Err(Error::Foreign { position: at })
     }
 
-    /// How many were delivered, as others than the consumer see it, who says where the ring's position is. The consumer goes
-    /// on meanwhile, so that it may be asked for again.
+    /// The number of delivered records, for readers other than the consumer. `position` reads the ring's position. The
+    /// consumer goes on at the same time, so the count may have to be looked for again.
     pub(crate) fn watch(control: &Words, position: impl Fn() -> u64) -> Result<u64, Error> {
         let mut found = Self::resume(control, position());
-        // Each try takes less time than a record; the consumer may lose its CPU amid one for long, but then stands still.
+        // Each try takes less time than a record. A consumer may lose its CPU for long amid a record, but it stands still then.
         for _ in 0..MOST_TRIES {
             if let Ok(found) = found {
                 return Ok(found.delivered);
@@ -53,7 +53,7 @@ impl Freed {
         self.delivered
     }
 
-    /// Before the ring's position becomes `next`, by which so many records more are delivered.
+    /// Called before the ring's position becomes `next`, which delivers this many more records.
     pub(crate) fn announce(&mut self, control: &Words, next: u64, records: u64) {
         self.delivered += records;
         self.entry ^= 1;
@@ -62,14 +62,14 @@ impl Freed {
         }
     }
 
-    /// What is written where, one after the other: until the second is done, the entry is of a position that was.
+    /// The offsets and values to store, in this order: until the second store is done, the entry is for an earlier position.
     fn stores(&self, next: u64) -> [(usize, u64); 2] {
         let (position, delivered) = offsets(self.entry);
         [(delivered, self.delivered), (position, next)]
     }
 }
 
-/// Where an entry has its position, and where how many were delivered.
+/// The offsets of an entry's position and of its count.
 fn offsets(entry: usize) -> (usize, usize) {
     let begin = offset_of!(stream_control, freed) + entry * size_of::<stream_freed>();
     (begin + offset_of!(stream_freed, position), begin + offset_of!(stream_freed, delivered))
@@ -79,14 +79,14 @@ fn offsets(entry: usize) -> (usize, usize) {
 mod tests {
     use super::*;
 
-    /// Whoever is killed after any of its stores is followed by one that knows what was freed.
+    /// A consumer that is killed after any of its stores is followed by one that knows the number of delivered records.
     #[test]
     fn a_consumer_may_be_killed_after_any_store() {
         for killed_after in 0..=3 {
             let control = Words::of_zeroes(size_of::<stream_control>());
             let (mut ring, mut delivered) = (0, 0);
             for (bytes, records) in [(120, 1), (16, 0), (1064, 1), (120, 1), (120, 1)] {
-                // Those that are killed: their record is delivered again by the next one, so many times.
+                // Three killed consumers: the next one delivers their record again each time.
                 for _ in 0..3 {
                     let mut killed = Freed::resume(&control, ring).expect("an entry");
                     assert_eq!(killed.delivered(), delivered, "killed after {killed_after} stores");
@@ -97,7 +97,7 @@ mod tests {
                         control.at(offset).store(value, Ordering::Relaxed);
                     }
                     if killed_after == 3 {
-                        // The third store is the ring's.
+                        // The third store is the store to the ring's position.
                         (ring, delivered) = (next, delivered + records);
                     }
                 }

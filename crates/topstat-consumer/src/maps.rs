@@ -18,13 +18,13 @@ const RING: &str = "stream_ring";
 const COUNTS: &str = "stream_counts";
 const CONTROL: &str = "stream_control";
 
-/// The smallest ring buffer holds four of the longest payloads: while producers have not reached the half of it, where they
-/// wake the consumer, each record fits.
+/// The smallest ring buffer holds four of the longest payloads: while it is not half full, where producers wake the consumer,
+/// each record fits.
 const LEAST_RING_BYTES: u32 = 4 * STREAM_MOST_BYTES;
-/// The largest ring buffer: the kernel keeps lengths of 30 bits.
+/// The largest ring buffer: the kernel keeps lengths in 30 bits.
 const MOST_RING_BYTES: u32 = 1 << 29;
 
-/// Before an eBPF object is loaded that is a source of events: sets the size of its ring buffer, a power of two, and
+/// Prepares an eBPF object that is a source of events, before it is loaded: sets the size of its ring buffer, a power of two, and
 /// gives each CPU its counts.
 pub fn prepare(object: &mut OpenObject, ring_bytes: u32) -> Result<(), Error> {
     let least = LEAST_RING_BYTES.max(rustix::param::page_size() as u32);
@@ -43,7 +43,7 @@ pub fn prepare(object: &mut OpenObject, ring_bytes: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// The maps, open.
+/// The open maps.
 pub struct Maps {
     ring: MapHandle,
     counts: MapHandle,
@@ -51,7 +51,7 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Those of a loaded object.
+    /// The maps of a loaded object.
     pub fn of(object: &Object) -> Result<Self, Error> {
         Self::open(|name| {
             let map = object.maps().find(|map| map.name() == OsStr::new(name)).ok_or_else(|| missing(name))?;
@@ -59,7 +59,7 @@ impl Maps {
         })
     }
 
-    /// Those that are pinned in a folder, under their own names.
+    /// The maps that are pinned in a folder, under their own names.
     pub fn pinned(folder: &Path) -> Result<Self, Error> {
         Self::open(|name| {
             let path = folder.join(name);
@@ -67,7 +67,7 @@ impl Maps {
         })
     }
 
-    /// Pins them in a folder.
+    /// Pins the maps in a folder.
     pub fn pin(&mut self, folder: &Path) -> Result<(), Error> {
         for (map, name) in [(&mut self.ring, RING), (&mut self.counts, COUNTS), (&mut self.control, CONTROL)] {
             let path = folder.join(name);
@@ -95,7 +95,7 @@ impl Maps {
         })
     }
 
-    /// What there is to see of the stream for others than its consumer.
+    /// A view of the stream for readers other than its consumer.
     pub fn watch(&self) -> Result<Watch, Error> {
         let (fd, size) = self.ring();
         Ok(Watch::new(Ring::map(fd, size)?, self.counts()?, self.control()?))
@@ -122,7 +122,7 @@ fn libbpf(what: impl Into<String>, why: &libbpf_rs::Error) -> Error {
     Error::Kernel { what: what.into(), why: format!("{why:#}") }
 }
 
-/// The memory of an array map, all of whose values are words of 64 bits.
+/// The memory of an array map whose values are all 64-bit words.
 pub(crate) struct Words {
     memory: MmapRaw,
     bytes: usize,
@@ -135,7 +135,7 @@ impl Words {
         Ok(Self { memory: memory.map_err(kernel(format!("map the memory of {name}")))?, bytes })
     }
 
-    /// The same in memory of this process's own.
+    /// Words in anonymous memory of this process.
     #[cfg(test)]
     pub(crate) fn of_zeroes(bytes: usize) -> Self {
         Self { memory: memmap2::MmapMut::map_anon(bytes).expect("memory").into(), bytes }
@@ -145,11 +145,11 @@ impl Words {
         self.bytes
     }
 
-    /// The word at this offset, which others access, too.
+    /// The word at this offset, which other processes and programs access, too.
     pub(crate) fn at(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "offset {offset} is outside of the map");
-        // SAFETY: inside the mapping, as just asserted, which lives as long as `self`, and aligned, for it begins at a
-        // page. Producers access words by whole loads, whole stores and atomic additions alone.
+        // SAFETY: it is inside the mapping, as just asserted, and the mapping lives as long as `self`. It is aligned, since the
+        // mapping begins at a page. Producers access words by whole loads, whole stores and atomic additions alone.
         unsafe { AtomicU64::from_ptr(self.memory.as_mut_ptr().add(offset).cast()) }
     }
 }

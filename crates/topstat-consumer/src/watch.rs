@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What others than its consumer see of a stream.
+//! A view of a stream for readers other than its consumer.
 
 use crate::consumer::{Account, account};
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::freed::Freed;
 use crate::maps::Words;
 use crate::ring::Ring;
 
-/// Looks at a stream, and changes nothing.
+/// Reads the state of a stream, and changes nothing.
 pub struct Watch {
     ring: Ring,
     counts: Words,
@@ -19,16 +19,16 @@ impl Watch {
         Self { ring, counts, control }
     }
 
-    /// How many bytes producers have ever put into the ring. An event that is not among them has a time that is not before
-    /// a clock which was read before this: it takes its time when it has its space.
+    /// Bytes that producers have ever put into the ring. An event that is not among them is not earlier than a clock that was
+    /// read before this call: an event takes its time after it has its space.
     pub fn produced(&self) -> u64 {
         self.ring.produced()
     }
 
-    /// What became of all events so far. It adds up at any time: what is under way is never negative.
+    /// The account of all events so far. It adds up at any time: the number of events under way is never negative.
     ///
     /// # Errors
-    /// Somebody else than a consumer of ours has freed records, so that nobody knows how many were delivered.
+    /// A process that is no consumer of this crate has freed records, so that the number of delivered records is unknown.
     pub fn account(&self) -> Result<Account, Error> {
         let delivered = Freed::watch(&self.control, || self.ring.consumed())?;
         Ok(account(&self.counts, delivered))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For tests and benches: a source of events, `bpf/writes.bpf.c`. What one thread writes to one descriptor is captured,
-//! so whoever writes knows how many events there have to be.
+//! A source of events for tests and benches, `bpf/writes.bpf.c`. It captures the data that one thread writes to one descriptor,
+//! so the writer knows the number of events.
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder};
 
@@ -8,7 +8,7 @@ use crate::{Error, Maps, prepare};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/writes.bpf.o"));
 
-/// The source, attached as long as it is held.
+/// The source, which is attached until this is dropped.
 pub struct Writes {
     object: Object,
     _link: Link,
@@ -19,7 +19,7 @@ fn failed(what: &str) -> impl Fn(libbpf_rs::Error) -> Error + '_ {
 }
 
 impl Writes {
-    /// Loads and attaches it, with a ring buffer of so many bytes; of a payload at most `snaplen` is captured.
+    /// Loads and attaches it, with a ring buffer of `ring_bytes`. At most `snaplen` bytes of a payload are captured.
     pub fn load(ring_bytes: u32, snaplen: u32) -> Result<Self, Error> {
         let object = Self::object(OBJECT, ring_bytes, snaplen)?;
         let program = object
@@ -36,16 +36,16 @@ impl Writes {
         prepare(&mut open, ring_bytes)?;
         let mut constants = open.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata"));
         let constants = constants.as_mut().and_then(|map| map.initial_value_mut());
-        // The only constant that there is.
+        // The program's only constant.
         constants.expect("its constants")[..size_of::<u32>()].copy_from_slice(&snaplen.to_ne_bytes());
         open.load().map_err(failed("load"))
     }
 
-    /// Watches what this thread, of the calling process, writes to this descriptor.
+    /// Watches the data that this thread, of the calling process, writes to this descriptor.
     pub fn watch(&self, thread: u64, fd: u64) -> Result<(), Error> {
         let map = self.object.maps().find(|map| map.name().to_string_lossy().ends_with(".bss")).expect("its variables");
         let map = MapHandle::try_from(&map).map_err(failed("open"))?;
-        // In the order in which the program has them.
+        // In the order of the program's variables.
         let watched = [thread, fd, libc::SYS_write as u64].map(u64::to_ne_bytes).concat();
         map.update(&0u32.to_ne_bytes(), &watched, MapFlags::ANY).map_err(failed("tell what to watch to"))
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The directory of a history, held open, and the files below it.
 //!
-//! A recorder may run as root, and others may have been able to put things below its directory. So each path is walked from a
-//! descriptor, one name at a time, and no symbolic link below the directory is followed. A writer also checks each
+//! A recorder may run as root, and other users may have been able to put entries below its directory. So each path is walked
+//! from a descriptor, one name at a time, and no symbolic link below the directory is followed. A writer also checks each
 //! directory and file that it opens: the owner is root or the user of this process, and no other user may write to it.
 //!
-//! cap-std follows links inside of a directory, which is not wanted here.
+//! cap-std is not used, since it follows links inside a directory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +23,7 @@ use crate::Error;
 const PRIVATE_DIR: Mode = Mode::from_raw_mode(0o700);
 /// As [`PRIVATE_DIR`].
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
-/// Others than the owner may write.
+/// Users other than the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
 /// Of a directory: only owners may rename or remove the entries.
 const STICKY: u32 = 0o1000;
@@ -33,7 +33,7 @@ const STICKY: u32 = 0o1000;
 pub struct Root {
     fd: Arc<OwnedFd>,
     path: PathBuf,
-    /// Owners and modes are checked.
+    /// Whether owners and modes are checked.
     guarded: bool,
 }
 
@@ -49,11 +49,11 @@ impl Root {
         Ok(Self { fd: Arc::new(fd), path: path.to_owned(), guarded: false })
     }
 
-    /// Opens a directory for writing. The way to it is not checked.
+    /// Opens a directory for writing. The path to it is not checked.
     ///
     /// # Errors
     ///
-    /// I/O errors of the directory, and where others own it or may write to it.
+    /// I/O errors of the directory; also if other users own it or may write to it.
     pub fn guarded(path: &Path) -> Result<Self, Error> {
         let root = Self { guarded: true, ..Self::open(path)? };
         let stat = rustix::fs::fstat(&root.fd).map_err(|e| Error::of("open", path)(e.into()))?;
@@ -61,11 +61,11 @@ impl Root {
         Ok(root)
     }
 
-    /// Opens a directory for writing, and makes it where it is not there.
+    /// Opens a directory for writing, and makes it if it is missing.
     ///
     /// # Errors
     ///
-    /// As [`Root::guarded`], and where others could exchange a directory on the way, or one is a symbolic link.
+    /// As [`Root::guarded`]; also if other users could exchange a directory on the path, or if one is a symbolic link.
     pub fn make(path: &Path) -> Result<Self, Error> {
         let path = std::path::absolute(path).map_err(Error::of("make", path))?;
         let mut at = PathBuf::from("/");
@@ -89,12 +89,12 @@ impl Root {
         Ok(Self { fd: Arc::new(fd), path, guarded: true })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The paths in a directory below this one, in no order. A directory that is not there has nothing in it.
+    /// The paths in a directory below this one, in no order. A missing directory has no paths in it.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Root {
         })
     }
 
-    /// What `each` makes of the names in a directory, which is open only once for all of them.
+    /// The results of `each` for the names in a directory, which is opened only once for all of them.
     fn each_entry<T>(
         &self,
         dir: &Path,
@@ -144,12 +144,12 @@ impl Root {
     ///
     /// # Errors
     ///
-    /// I/O errors of the file, and where it is not a regular one.
+    /// I/O errors of the file; also if it is not a regular file.
     pub fn read(&self, path: &Path) -> io::Result<fs::File> {
         self.file(path, OFlags::RDONLY)
     }
 
-    /// Opens a file for reading and writing, which is made where it is not there, like the directory of it.
+    /// Opens a file for reading and writing. A missing file is made, and its directory, too.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Root {
         self.file(path, OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Makes a file, in place of one with the same name.
+    /// Makes a file. It replaces a file of the same name.
     ///
     /// # Errors
     ///
@@ -171,17 +171,17 @@ impl Root {
         self.file(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Whether anything has this name.
+    /// Whether an entry has this name.
     pub fn exists(&self, path: &Path) -> bool {
         self.stat(path).is_ok()
     }
 
-    /// Whether a directory has this name, and not a link to one.
+    /// Whether a directory has this name. A link to a directory does not count.
     pub fn is_dir(&self, path: &Path) -> bool {
         self.stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     }
 
-    /// Of the entry itself: a link is not followed.
+    /// The stat of the entry itself: a link is not followed.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Root {
         Ok(rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Gives a file another name in the same directory, in place of a file that has it.
+    /// Renames a file within its directory. It replaces a file that has the new name.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl Root {
         Ok(rustix::fs::renameat(&dir, from, &dir, to)?)
     }
 
-    /// Gives a file another name in the same directory, which no file has yet.
+    /// Renames a file within its directory, to a name that no file has yet.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ impl Root {
     pub fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         let ((dir, from), (_, to)) = (self.place(from, false)?, self.place(to, false)?);
         match rustix::fs::renameat_with(&dir, from, &dir, to, RenameFlags::NOREPLACE) {
-            // Some file systems know no flags: the caller has looked whether the name is free.
+            // Some file systems support no flags: the caller has checked that the name is free.
             Err(Errno::INVAL | Errno::NOSYS) => Ok(rustix::fs::renameat(&dir, from, &dir, to)?),
             done => Ok(done?),
         }
@@ -272,13 +272,13 @@ impl Root {
         Ok(fd.into())
     }
 
-    /// The directory of a file, and its name there.
+    /// The directory of a file, and the file's name in it.
     fn place<'p>(&self, path: &'p Path, make: bool) -> io::Result<(OwnedFd, &'p OsStr)> {
         let name = path.file_name().ok_or_else(|| refusal("it has no name"))?;
         Ok((self.walk(path.parent().unwrap_or(path), make)?, name))
     }
 
-    /// Goes to a directory below this one.
+    /// Opens a directory below this one.
     fn walk(&self, dir: &Path, make: bool) -> io::Result<OwnedFd> {
         let below = dir.strip_prefix(&self.path).map_err(|_| refusal("it is not in the history"))?;
         let mut fd = self.fd.try_clone()?;
@@ -293,11 +293,11 @@ impl Root {
     }
 }
 
-/// Opens the entry with this name. It is one name, so that O_NOFOLLOW leaves no link to be followed.
+/// Opens the entry with this name. The name is a single component, so O_NOFOLLOW covers all links.
 fn beneath(dir: BorrowedFd<'_>, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let opened = match rustix::fs::openat2(dir, name, flags, mode, resolve) {
-        // systemd's RestrictSUIDSGID= refuses openat2, for a filter can't see its mode.
+        // systemd's RestrictSUIDSGID= refuses openat2, since a filter can't see its mode.
         Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(dir, name, flags | OFlags::NOFOLLOW, mode),
         opened => opened,
     };
@@ -342,7 +342,7 @@ fn check_owner(stat: &Stat) -> io::Result<()> {
     )))
 }
 
-/// Refuses an entry that others own or may write to.
+/// Refuses an entry that other users own or may write to.
 fn check(stat: &Stat) -> io::Result<()> {
     check_owner(stat)?;
     if stat.st_mode & OTHERS_WRITE != 0 {
@@ -354,7 +354,7 @@ fn check(stat: &Stat) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses a directory whose entries others could exchange: the sticky bit leaves each entry to its owner.
+/// Refuses a directory whose entries other users could exchange. With the sticky bit, only the owner of an entry can.
 fn check_above(dir: BorrowedFd<'_>) -> io::Result<()> {
     let stat = rustix::fs::fstat(dir)?;
     check_owner(&stat)?;

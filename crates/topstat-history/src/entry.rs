@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a line of a log says: a snapshot, or that there is none.
+//! A line of a log: a snapshot, or a gap.
 //!
-//! A snapshot's line is the document that `topstat top -o json` has. A gap's line has `time`, `sample` and `table` as a
-//! document has, and instead of all else what is missing before that time, and why:
+//! A snapshot's line is the document of `topstat top -o json`. A gap's line has `time`, `sample` and `table` as a document has.
+//! Instead of the other fields it says since when records are missing before that time, and the reason:
 //!
 //! ```json
 //! {"time":"2026-11-21T08:00:00.000Z","sample":"tcp_v4","table":"conns_pps",
@@ -16,29 +16,29 @@ use serde::{Deserialize, Serialize};
 use topstat_model::document::{self, Shape};
 use topstat_model::{Snapshot, json, rfc3339};
 
-/// What was recorded.
+/// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A snapshot.
     Snapshot(Box<Snapshot>),
-    /// There is none of this time.
+    /// There is no snapshot of this time.
     Gap(Gap),
 }
 
-/// A time of which nothing was recorded.
+/// A time without records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// When it ends: the time of the record that follows.
+    /// Its end: the time of the record that follows.
     pub time: SystemTime,
     /// The time of the last record before it.
     pub from: SystemTime,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The file that could not be read, where that is why. It is not written.
+    /// The file that could not be read, if that is the reason. It is not written to the log.
     pub unread: Option<PathBuf>,
 }
 
-/// How the types of a table's columns are found: by its sample and its name.
+/// Finds the types of a table's columns by the names of its sample and of the table.
 pub type Shapes<'a> = &'a dyn Fn(&str, &str) -> Option<Shape>;
 
 #[derive(Serialize, Deserialize)]
@@ -56,7 +56,7 @@ struct GapPart {
 }
 
 impl Entry {
-    /// When it was recorded; of a gap, when it ends.
+    /// The time of the record; of a gap, its end.
     pub fn time(&self) -> SystemTime {
         match self {
             Self::Snapshot(snapshot) => snapshot.time,
@@ -76,7 +76,7 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// Why this version can't read it.
+    /// The reason why this version can't read it.
     pub fn read(line: &[u8], shapes: Shapes<'_>) -> Result<Self, String> {
         let wrong = match document::read(line, shapes) {
             // Logs have no checksum: the sums find most damage that zstd and JSON let through.
@@ -105,7 +105,7 @@ impl Gap {
     }
 }
 
-/// The time that a line begins with, without reading all of it.
+/// The time at the beginning of a line. The rest of the line is not read.
 pub fn time_of(line: &[u8]) -> Option<SystemTime> {
     const BEFORE: &[u8] = br#"{"time":""#;
     let text = line.strip_prefix(BEFORE)?;

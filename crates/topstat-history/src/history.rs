@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading what was recorded, from whatever files have it.
+//! Reads records, from all files that have them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,23 +13,23 @@ use crate::entry::{Entry, Gap, Shapes};
 use crate::layout::{self, File, Kind, Place};
 use crate::{Error, salvage, sealed};
 
-/// Which records.
+/// Which records to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
-    /// Those that are kept for days.
+    /// The records that are kept for days.
     Coarse,
-    /// Where there are fine ones, those; and coarse ones before them.
+    /// Fine records where they exist, and coarse ones before them.
     Fine,
 }
 
 /// The records around an instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Around {
-    /// The last record that is not after it.
+    /// The last record that is not after the instant.
     pub before: Option<Box<Snapshot>>,
-    /// The gap that it is in.
+    /// The gap that the instant is in.
     pub gap: Option<Gap>,
-    /// The time of the first record after it.
+    /// The time of the first record after the instant.
     pub after: Option<SystemTime>,
 }
 
@@ -41,18 +41,18 @@ pub struct History {
 }
 
 impl History {
-    /// Finds out what there is.
+    /// Opens a history, and lists its tables.
     ///
     /// # Errors
     ///
-    /// When it can't be read.
+    /// The directory can't be read.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let root = Root::open(path)?;
         let places = layout::places(&root).map_err(Error::of("read", path))?;
         Ok(Self { root, places })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
@@ -62,12 +62,12 @@ impl History {
         &self.root
     }
 
-    /// The tables of which there are records, by host and name.
+    /// The tables that have records, by host and name.
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// From when to when there are files of a table.
+    /// The beginning and the end of the time that a table's files cover.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl History {
         Ok(files.first().map(|file| file.from).zip(until))
     }
 
-    /// The time of the first record of a table that can be read.
+    /// The time of the first readable record of a table.
     ///
     /// # Errors
     ///
@@ -93,12 +93,12 @@ impl History {
         Ok(None)
     }
 
-    /// The records from one instant to another, both included, in order, of which `each` gets one after the other until
-    /// it has enough. A file, or a part of one, that can't be read is a gap that names it.
+    /// Calls `each` with the records from one instant to another, both included, in order, until `each` has enough. A file, or a
+    /// part of one, that can't be read is a gap that names it.
     ///
     /// # Errors
     ///
-    /// When a directory can't be read.
+    /// A directory can't be read.
     pub fn range(
         &self,
         place: &Place,
@@ -107,7 +107,7 @@ impl History {
         shapes: Shapes<'_>,
         each: &mut dyn FnMut(Entry) -> bool,
     ) -> Result<(), Error> {
-        // An hour is read in several spans where there are fine records: a file that can't be read is one gap.
+        // An hour with fine records is read in several spans: an unreadable file is still one gap.
         let mut unread: Option<Gap> = None;
         for span in spans(self.files(place)?, grain) {
             if span.from > to || span.until() < from {
@@ -138,11 +138,11 @@ impl History {
         Ok(())
     }
 
-    /// What was recorded at an instant: the last record that is not after it, or the gap that it is in.
+    /// The record of an instant: the last record that is not after it, or the gap that it is in.
     ///
     /// # Errors
     ///
-    /// When a directory can't be read.
+    /// A directory can't be read.
     pub fn at(&self, place: &Place, time: SystemTime, shapes: Shapes<'_>) -> Result<Option<Entry>, Error> {
         let around = self.around(place, time, shapes)?;
         Ok(around.gap.map(Entry::Gap).or(around.before.map(Entry::Snapshot)))
@@ -152,7 +152,7 @@ impl History {
     ///
     /// # Errors
     ///
-    /// When a directory can't be read.
+    /// A directory can't be read.
     pub fn around(&self, place: &Place, time: SystemTime, shapes: Shapes<'_>) -> Result<Around, Error> {
         let spans = spans(self.files(place)?, Grain::Fine);
         let (past, future) = spans.split_at(spans.partition_point(|span| span.from <= time));
@@ -200,13 +200,13 @@ impl History {
     }
 }
 
-/// Whether an instant is in a gap. When it begins there is a record, the last one before it.
+/// Whether an instant is in a gap. The beginning of a gap is not: it is the time of the last record before the gap.
 fn in_gap(gap: &Gap, time: SystemTime) -> bool {
     gap.from < time && time < gap.time
 }
 
-/// The files of a span of time: a sealed hour and its log may both be there, while it is sealed or where the clock was
-/// set back; and ten minutes of fine records replace what the hour has of them.
+/// The files of a span of time. A sealed hour and its log may both exist, while it is being sealed or if the clock was set back.
+/// Ten minutes of fine records replace the hour's records of these minutes.
 struct Span {
     from: SystemTime,
     span: Duration,
@@ -219,14 +219,14 @@ impl Span {
         self.from + self.span
     }
 
-    /// The records of this span within these limits. A file that can't be read is a gap.
+    /// The records of this span within these limits. An unreadable file is a gap.
     fn read(
         &self,
         root: &Root,
         (from, to): (SystemTime, SystemTime),
         shapes: Shapes<'_>,
     ) -> BTreeMap<SystemTime, Entry> {
-        // Its end is the beginning of the next.
+        // The end of a span is the beginning of the next.
         let last = self.until() - Duration::from_nanos(1);
         let limits = (from.max(self.from), to.min(last));
         let mut entries = BTreeMap::new();
@@ -237,8 +237,8 @@ impl Span {
             let mut add = |entry: Entry| {
                 let (low, high) = limits;
                 let unread = matches!(&entry, Entry::Gap(gap) if gap.unread.is_some());
-                // The clock may have been set back: what was first at a time stays. Of fine records gaps are known from
-                // coarse ones, too; and of times with fine records it does not matter which coarse ones can't be read.
+                // The clock may have been set back: the first record of a time stays. Gaps in fine records are known from coarse
+                // ones, too. If there are fine records, unreadable coarse ones do not matter.
                 let wanted = match &entry {
                     Entry::Gap(_) if unread => !replaced,
                     Entry::Gap(_) => !fine && (low..=high).contains(&entry.time()),
@@ -254,7 +254,7 @@ impl Span {
                 _ => read_log(root, file, limits, shapes, &mut add),
             };
             let (path, read) = match read {
-                // It was sealed, or removed, since the directory was read; what it was sealed to is there then.
+                // The log was sealed, or removed, since the directory was read. If it was sealed, the sealed file exists by now.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let sealed = file.path.with_file_name(sealed_name(&file.path));
                     if sealed == file.path || !root.exists(&sealed) {
@@ -278,11 +278,11 @@ impl Span {
     }
 }
 
-/// Adds an entry. A gap and the snapshot that follows it have the same time: the gap goes before it.
+/// Adds an entry. A gap and the snapshot that follows it have the same time: the gap goes before the snapshot.
 fn insert(entries: &mut BTreeMap<SystemTime, Entry>, entry: Entry) {
     let time = match &entry {
         Entry::Snapshot(snapshot) => snapshot.time,
-        // Times have milliseconds.
+        // Times are whole milliseconds.
         Entry::Gap(gap) => gap.time - Duration::from_nanos(1),
     };
     entries.entry(time).or_insert(entry);
@@ -298,7 +298,7 @@ fn sealed_name(log: &Path) -> String {
 ///
 /// # Errors
 ///
-/// Those of the file.
+/// I/O errors of the file.
 pub(crate) fn read_log(
     root: &Root,
     file: &File,

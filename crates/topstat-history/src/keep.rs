@@ -9,40 +9,40 @@ use crate::Error;
 use crate::dir::Root;
 use crate::layout::{self, File, Kind, UNFINISHED};
 
-/// What is kept.
+/// The limits of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Hours and their logs.
+    /// How long hours and their logs are kept.
     pub age: Duration,
-    /// Fine records.
+    /// How long fine records are kept.
     pub fine_age: Duration,
-    /// All files together, by the room that they take. Fine records are to take at most half of it.
+    /// The most bytes of all files on the disk. Fine records take at most half of them.
     pub bytes: u64,
 }
 
-/// What was done, and what is left.
+/// The result of [`Keep::apply`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// What was removed, for it was too old or too much.
+    /// The files that were removed because they were too old, or because all files took too many bytes.
     pub removed: Vec<PathBuf>,
-    /// The room that all files take now.
+    /// The bytes that all files take on the disk now.
     pub bytes: u64,
-    /// The room that fine records take now.
+    /// The bytes that fine records take on the disk now.
     pub fine_bytes: u64,
 }
 
 impl Keep {
-    /// Removes what is too old, and then the oldest of what is too much. What is being written stays.
+    /// Removes files that are too old, and then the oldest files beyond the limit of bytes. A file that is being written stays.
     ///
     /// # Errors
     ///
-    /// When a directory can't be read, or a file not be removed.
+    /// A directory can't be read, or a file can't be removed.
     pub fn apply(&self, root: &Root, now: SystemTime) -> Result<Kept, Error> {
         let mut files = Vec::new();
         for place in layout::places(root).map_err(Error::of("read", root.path()))? {
             files.extend(layout::sized_files(root, &place).map_err(Error::of("read", root.path()))?);
         }
-        // Fine records first: what they leave is the hours'.
+        // Fine records come first: the hours get the room that they leave.
         files.sort_by_key(|(_, file)| (file.kind != Kind::Fine, file.from));
         let mut kept = Kept::default();
         for (bytes, file) in &files {
@@ -73,7 +73,7 @@ fn remove(root: &Root, file: &File) -> Result<(), Error> {
     }
 }
 
-/// Removes the directories of dates that have become empty. One that has not can't be removed.
+/// Removes the directories of dates that have become empty. Any other directory can't be removed.
 fn remove_empty(root: &Root, removed: &[PathBuf]) {
     let dirs: BTreeSet<_> = removed.iter().filter_map(|path| path.parent()).collect();
     for dir in dirs {
@@ -81,11 +81,11 @@ fn remove_empty(root: &Root, removed: &[PathBuf]) {
     }
 }
 
-/// Removes what a program that was killed has left unfinished.
+/// Removes the unfinished files of a program that was killed.
 ///
 /// # Errors
 ///
-/// When a directory can't be read.
+/// A directory can't be read.
 pub fn remove_unfinished(root: &Root) -> Result<(), Error> {
     for place in layout::places(root).map_err(Error::of("read", root.path()))? {
         for date in root.entries(&place.dir(root.path())).map_err(Error::of("read", root.path()))? {

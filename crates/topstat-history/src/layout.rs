@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where files are, and what their names say.
+//! Where files are, and the meaning of their names.
 //!
 //! ```text
 //! host=alpha/table=tcp_v4.conns_pps/date=2026-11-21/03.parquet          an hour, sealed
@@ -8,7 +8,7 @@
 //!                                                   02.jsonl.zst.unread   a log that this version could not read whole
 //! ```
 //!
-//! Dates and hours are UTC's. `host=`, `table=` and `date=` are what DuckDB, pandas, Spark and their like make columns of.
+//! Dates and hours are in UTC. DuckDB, pandas, Spark and similar tools make columns of `host=`, `table=` and `date=`.
 
 use std::fmt;
 use std::io;
@@ -19,23 +19,23 @@ use rustix::fs::{FileType, Stat};
 
 use crate::dir::Root;
 
-/// The bytes of a block in what a file says of its size.
+/// Bytes of a block, the unit of a file's `st_blocks`.
 const BLOCK: u64 = 512;
-/// What one log of the coarse records, and one sealed file, covers.
+/// The span of one log of the coarse records, and of one sealed file.
 pub const HOUR: Duration = Duration::from_secs(3600);
-/// What one log of the fine records covers: they are kept for hours, and removed a file at a time.
+/// The span of one log of the fine records: they are kept for hours, and removed a file at a time.
 pub const PIECE: Duration = Duration::from_secs(600);
 
 const LOG: &str = ".jsonl.zst";
 const FINE: &str = ".fine.jsonl.zst";
 const SEALED: &str = ".parquet";
-/// What is being sealed. A program that was killed meanwhile leaves it behind.
+/// The end of a name: a file that is being sealed. A program that is killed during sealing leaves it behind.
 pub const UNFINISHED: &str = ".unfinished";
 
-/// The end of a name: a log that could not be read whole. A further one of the same hour has `.2` behind it, and so on.
+/// The end of a name: a log that could not be read whole. The second log of one hour has `.2` behind it, and so on.
 const UNREAD: &str = ".unread";
 
-/// Whose records: a table of a host.
+/// The table, of a host, that records belong to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The host's name.
@@ -58,14 +58,14 @@ impl Place {
     }
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// An hour in Parquet.
     Sealed,
-    /// Coarse records as they are written.
+    /// Coarse records, as they are written.
     Log,
-    /// Fine ones.
+    /// Fine records, as they are written.
     Fine,
     /// A log, coarse or fine, that could not be read whole. It is kept for the user, and not read again.
     Unread,
@@ -81,19 +81,19 @@ impl Kind {
     }
 }
 
-/// A file of a table, by what its name says.
+/// A file of a table, as its name describes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct File {
-    /// When it begins.
+    /// The beginning of its span.
     pub from: SystemTime,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
 }
 
 impl File {
-    /// The file of this kind that has records of this instant.
+    /// The file of this kind for the records of this instant.
     pub fn of(root: &Path, place: &Place, kind: Kind, time: SystemTime) -> Self {
         let from = begin(time, kind.span());
         let text = humantime::format_rfc3339_seconds(from).to_string();
@@ -108,12 +108,12 @@ impl File {
         Self { from, kind, path: place.dir(root).join(format!("date={date}")).join(name) }
     }
 
-    /// When it ends.
+    /// The end of its span.
     pub fn until(&self) -> SystemTime {
         self.from + self.kind.span()
     }
 
-    /// What a file in the directory of a date is; `None`: not one of ours.
+    /// The file of this path in the directory of a date; `None`: its name is no name of a history's file.
     fn read(date: &str, path: PathBuf) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let whole = name.split_once(UNREAD).filter(|(_, number)| {
@@ -136,20 +136,20 @@ impl File {
     }
 }
 
-/// The beginning of the span that an instant is in.
+/// The beginning of the span that contains an instant.
 pub fn begin(time: SystemTime, span: Duration) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     UNIX_EPOCH + Duration::from_secs(since - since % span.as_secs())
 }
 
-/// A name that can be that of a directory, and a value that tools take as it is.
+/// A name that a directory can have, and a value that tools take unchanged.
 pub fn safe_name(name: &str) -> String {
     let safe: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
     if safe.is_empty() || safe.starts_with('.') { format!("_{safe}") } else { safe }
 }
 
-/// The name under which a log is kept that could not be read whole: one that no file has.
+/// The name under which a log is kept that could not be read whole. No file has it yet.
 pub fn unread_name(root: &Root, log: &Path) -> PathBuf {
     let numbered = |number: u32| match number {
         1 => UNREAD.to_owned(),
@@ -163,11 +163,11 @@ pub fn unread_name(root: &Root, log: &Path) -> PathBuf {
     (1..).map(named).find(|path| !root.exists(path)).unwrap_or_else(|| named(0))
 }
 
-/// The tables of which there are records, in order.
+/// The tables that have records, in order.
 ///
 /// # Errors
 ///
-/// When a directory can't be read. One that is not there has nothing in it.
+/// A directory can't be read. A missing directory has no tables or files.
 pub fn places(root: &Root) -> io::Result<Vec<Place>> {
     let mut places = Vec::new();
     for (host, below) in keyed(root, root.path(), "host=")? {
@@ -195,7 +195,7 @@ pub fn files(root: &Root, place: &Place) -> io::Result<Vec<File>> {
     Ok(files)
 }
 
-/// The files of a table in no order, and the bytes that each takes of the disk.
+/// The files of a table in no order, and the bytes that each takes on the disk.
 ///
 /// # Errors
 ///
@@ -212,7 +212,7 @@ pub fn sized_files(root: &Root, place: &Place) -> io::Result<Vec<(u64, File)>> {
     Ok(files)
 }
 
-/// Directories of this kind, and no links to some: the value behind the `=`, and their path.
+/// Directories with this key, without links to directories: the value behind the `=`, and the path.
 fn keyed(root: &Root, dir: &Path, key: &str) -> io::Result<Vec<(String, PathBuf)>> {
     let is_dir = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     let value = |(path, stat): (PathBuf, Stat)| {

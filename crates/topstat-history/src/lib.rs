@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was at the top: records of tables, written as they come, sealed hour by hour, and read back.
+//! A history of the top of tables: records are written as they come, sealed hour by hour, and read back.
 //!
-//! | module | what it knows |
+//! | module | content |
 //! |---|---|
 //! | [`dir`] | the directory of a history, held open, and the files below it |
-//! | [`layout`] | where files are, and what their names say |
+//! | [`layout`] | where files are, and the meaning of their names |
 //! | [`limits`] | the most that a reader accepts |
-//! | [`log`](crate::log) | JSON lines in zstd: what is being written; a file that was cut off anywhere loses nothing that was flushed |
-//! | [`entry`] | what a line says: a snapshot, or that there is none (a gap) |
+//! | [`log`](crate::log) | JSON lines in zstd, as they are written; a file that is cut off anywhere keeps all flushed lines |
+//! | [`entry`] | a line: a snapshot or a gap |
 //! | [`sealed`] | an hour in Parquet |
 //! | [`writer`] | a table's records on their way to the files |
 //! | [`keep`] | how much is kept, and for how long |
-//! | [`history`] | reading all of it |
-//! | [`outline`] | what all of it comes to over time |
+//! | [`history`] | reads all records |
+//! | [`outline`] | a summary of all records over time |
 //!
-//! # What always holds
+//! # Invariants
 //!
-//! Every line that was flushed is read back, whatever ended the program, until it is too old or too much; a log is
-//! removed only once the file that it was sealed to is on the disk under its name, and a log that could not be read whole is
-//! never removed before it is too old: it stays as `.unread`. A time without records is a gap,
-//! which is a record, too.
+//! Every line that was flushed is read back, however the program ended, until it is too old or the files take too many bytes. A
+//! log is removed only once the file that it was sealed to is on the disk under its name. A log that could not be read whole is
+//! never removed before it is too old: it stays as `.unread`. A time without records is a gap, which is a record, too.
 
 #![warn(missing_docs)]
 
@@ -46,26 +45,26 @@ pub use writer::{Table, TableOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What failed, and on which file.
+/// The operation that failed, and its file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}", .path.display())]
 pub struct Error {
-    /// What was to be done: "read", "write".
+    /// The operation: "read", "write".
     pub what: &'static str,
-    /// On what.
+    /// The path of the file.
     pub path: PathBuf,
-    /// The answer.
+    /// The cause.
     pub source: io::Error,
 }
 
 impl Error {
-    /// For `map_err`.
+    /// Makes an error, for `map_err`.
     pub fn of(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { what, path, source }
     }
 
-    /// Whether it is the room on a disk that is missing.
+    /// Whether the cause is a full disk or an exhausted quota.
     pub fn no_room(&self) -> bool {
         matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }

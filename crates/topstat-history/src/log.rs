@@ -10,8 +10,8 @@
 //! that off, behind the last line that is whole, and ends the frame. Frames have no checksum, so that this is possible
 //! without compressing anything anew. Nothing that a reader could have read is cut off.
 //!
-//! A frame that is damaged anywhere else is read as far as possible. The reader goes on at the next frame, and tells where
-//! it could not read ([`Fault`]).
+//! A frame that is damaged anywhere else is read as far as possible. The reader goes on at the next frame, and reports the place
+//! ([`Fault`]).
 
 use std::fs;
 use std::io::{self, Read, Seek};
@@ -24,21 +24,21 @@ use zstd::zstd_safe::compress_bound;
 
 use crate::limits::{FRAME_BYTES, MOST_FRAME_BYTES, MOST_LINE_BYTES, MOST_LOG_BYTES};
 
-/// How hard it compresses: 1 is zstd's fastest ordinary level. Documents of the same table are so much alike that more
-/// gains little, and costs CPU each second.
+/// The compression level: 1 is zstd's fastest ordinary level. Documents of one table are so similar that a higher level gains
+/// little, and costs CPU time each second.
 const LEVEL: i32 = 1;
-/// What a document is compared with: the last 2^n bytes, two documents at least where none has more rows than 512. An encoder
-/// takes up to ten times as many, and there are two for each table. So n is by how long the lines are.
+/// The window: a document is compared with the last 2^n bytes, two documents at least if none has more than 512 rows. An encoder
+/// takes up to ten times as many bytes, and there are two encoders for each table. So n depends on the length of the lines.
 const WINDOW_LOGS: RangeInclusive<u32> = 11..=18;
-/// An encoder's hash table has 2^n entries of 4 bytes. More than the level has by itself gain nothing.
+/// An encoder's hash table has 2^n entries of 4 bytes. More entries than the level has by itself gain nothing.
 const MOST_HASH_LOG: u32 = 14;
-/// The largest window that is read: 8 MiB, as zstd itself has it by default for streams.
+/// The largest window that is read: 8 MiB, zstd's default for streams.
 const WINDOW_LOG_MAX: u32 = 23;
 /// An empty raw block that is marked as the last of its frame.
 const LAST_BLOCK: [u8; 3] = [1, 0, 0];
-/// What a frame begins with.
+/// The first bytes of a frame.
 const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
-/// What is taken from an encoder or decoder at once, where there is no room for it yet.
+/// Bytes that are taken from an encoder or decoder at once, where there is no room for them yet.
 const CHUNK: usize = 1 << 16;
 
 /// Appends lines to a log.
@@ -48,14 +48,14 @@ pub struct Writer {
     encoder: Encoder<'static>,
     /// Where the next block goes. An empty block that ends the frame may follow.
     length: u64,
-    /// The bytes of lines in the frame that has begun; `None`: none has.
+    /// The bytes of lines in the open frame; `None`: no frame is open.
     open: Option<u64>,
     /// The window of this frame.
     window_log: u32,
 }
 
 impl Writer {
-    /// Goes on with a log that is open for reading and writing. `path` is for messages. An end that is not whole is cut off.
+    /// Goes on with a log that is open for reading and writing. An incomplete end is cut off. `path` is for messages.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Writer {
         Ok(Self { file, path: path.to_owned(), encoder, length, open: None, window_log: 0 })
     }
 
-    /// Which file it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -77,18 +77,18 @@ impl Writer {
         self.length
     }
 
-    /// Appends lines, which must end with a newline. Once this returns they are read back, whatever ends this program; after
+    /// Appends lines, which must end with a newline. Once this returns they are read back, whatever ends this program. After
     /// an error none of them is.
     ///
     /// # Errors
     ///
-    /// I/O errors of the file. The log must be opened anew after one.
+    /// I/O errors of the file. After an error the log must be opened anew.
     pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         let before = (self.length, self.open);
         let written = self.append_blocks(lines);
         if written.is_err() {
             let (length, open) = before;
-            // These bytes were there before: also a full disk takes them.
+            // These bytes were there before: even a full disk takes them.
             let ended = open.map_or(Ok(length), |_| {
                 self.file.write_all_at(&LAST_BLOCK, length).map(|()| length + LAST_BLOCK.len() as u64)
             });
@@ -124,7 +124,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the frame, and has the disk keep all that was appended, also when the host loses its power.
+    /// Ends the frame, and brings all appended lines to the disk, which keeps them when the host loses its power.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Writer {
         self.write(&blocks, blocks.len())
     }
 
-    /// Writes blocks. The next ones go behind the first `length` bytes of these.
+    /// Writes blocks. The next blocks go behind the first `length` bytes of these.
     fn write(&mut self, blocks: &[u8], length: usize) -> io::Result<()> {
         self.file.write_all_at(blocks, self.length)?;
         self.length += length as u64;
@@ -157,7 +157,7 @@ fn window_log(length: usize) -> u32 {
     (2 * length).next_power_of_two().ilog2().clamp(*WINDOW_LOGS.start(), *WINDOW_LOGS.end())
 }
 
-/// Appends what a step gives to `buffer`, and returns what the step says.
+/// Appends the output of a step to `buffer`, and returns the step's result.
 fn take(
     buffer: &mut Vec<u8>,
     step: impl FnOnce(&mut OutBuffer<'_, Vec<u8>>) -> io::Result<usize>,
@@ -184,12 +184,12 @@ fn mend(file: &mut fs::File) -> io::Result<u64> {
     Ok(length)
 }
 
-/// Where the frames of a log end, as far as their headers tell.
+/// Where the frames of a log end, by their headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ends {
-    /// The end of the last frame that is whole.
+    /// The end of the last complete frame.
     whole: u64,
-    /// Of the frame after it: the ends of its header, and of each of its blocks that are whole.
+    /// In the frame after it: the end of its header, and the end of each complete block.
     open: Vec<u64>,
 }
 
@@ -204,7 +204,7 @@ impl Ends {
                 let Some(block) = some_of::<3>(&mut input)? else { return Ok(ends) };
                 let header = u32::from_le_bytes([block[0], block[1], block[2], 0]);
                 let (last, kind, size) = (header & 1 == 1, header >> 1 & 3, u64::from(header >> 3));
-                // A block of one repeated byte has one byte, whatever it becomes; 3 is no kind.
+                // A block of one repeated byte has one byte, whatever it decodes to; kind 3 does not exist.
                 let size = if kind == 1 { 1 } else { size };
                 let end = ends.open.last().copied().unwrap_or(0) + 3 + size;
                 if kind == 3 || end > length {
@@ -226,7 +226,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Reads the header of a frame, and says whether the frame has a checksum; `None` where there is no whole one.
+    /// Reads the header of a frame, and returns whether the frame has a checksum; `None`: there is no complete header.
     fn header(&mut self, input: &mut impl Read) -> io::Result<Option<bool>> {
         let Some(begin) = some_of::<5>(input)? else { return Ok(None) };
         if begin[..4] != MAGIC {
@@ -248,7 +248,7 @@ impl Ends {
         Ok(Some(descriptor & 4 != 0))
     }
 
-    /// The end of the last block of the open frame after which a line ends; `None` where there is none.
+    /// The end of the last block of the open frame after which a line ends; `None`: there is no such block.
     fn last_line(&self, file: &mut fs::File) -> io::Result<Option<u64>> {
         let mut decoder = decoder()?;
         let (mut at, mut found) = (self.whole, None);
@@ -269,7 +269,7 @@ impl Ends {
     }
 }
 
-/// The next bytes, if there are as many.
+/// The next `N` bytes; `None`: there are fewer.
 fn some_of<const N: usize>(input: &mut impl Read) -> io::Result<Option<[u8; N]>> {
     let mut bytes = [0; N];
     match input.read_exact(&mut bytes) {
@@ -285,7 +285,7 @@ fn decoder() -> io::Result<Decoder<'static>> {
     Ok(decoder)
 }
 
-/// Appends what these bytes decode to.
+/// Appends the decoded bytes.
 fn decode(decoder: &mut Decoder<'_>, bytes: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
     let mut input = InBuffer::around(bytes);
     loop {
@@ -304,7 +304,7 @@ fn decode(decoder: &mut Decoder<'_>, bytes: &[u8], output: &mut Vec<u8>) -> io::
 pub struct Fault {
     /// Where the frame begins.
     pub at: u64,
-    /// What is wrong with it.
+    /// The damage.
     pub why: String,
 }
 
@@ -362,7 +362,7 @@ pub fn read(file: &fs::File, each: &mut dyn FnMut(Part<'_>) -> bool) -> io::Resu
             End::Cut | End::Enough => return Ok(()),
             End::Fault(why) => {
                 reader.text.clear();
-                // Until a line comes it is one fault.
+                // All faults until the next line count as one.
                 if !std::mem::replace(&mut told, true) {
                     if reader.is_zero(at)? {
                         return Ok(());
@@ -382,9 +382,9 @@ pub fn read(file: &fs::File, each: &mut dyn FnMut(Part<'_>) -> bool) -> io::Resu
 
 /// How a frame ended.
 enum End {
-    /// The next one begins here.
+    /// It is complete; the next frame begins here.
     Whole(u64),
-    /// With the file.
+    /// The file ends in it.
     Cut,
     /// It can't be read any further.
     Fault(String),
@@ -407,8 +407,8 @@ impl Reader<'_> {
     fn frame(&mut self, begin: u64, each: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<End> {
         self.decoder.reinit()?;
         let mut input = Input::at(begin);
-        // Of the blocks that zstd gets at once it gives nothing where one is damaged. It says how many bytes the next block and
-        // the header of the one after it take: the header waits.
+        // zstd gives no output of several blocks at once if one of them is damaged, so it gets one block at a time. It reports
+        // the bytes of the next block and of the header after that: the header is held back.
         let (mut wanted, mut decoded) = (MAGIC.len() + 1, 0);
         loop {
             let bytes = input.next(self.file, self.length, wanted)?;
@@ -461,7 +461,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Where the next frame begins, or bytes that look like it.
+    /// Where the next frame begins, or bytes that look like its beginning.
     fn next_frame(&self, from: u64) -> io::Result<Option<u64>> {
         let (mut at, mut bytes) = (from, vec![0; CHUNK]);
         while at < self.length {
@@ -472,7 +472,7 @@ impl Reader<'_> {
             if read < MAGIC.len() {
                 return Ok(None);
             }
-            // It may begin in this chunk and end in the next.
+            // The first bytes of a frame may begin in this chunk and end in the next.
             at += (read - (MAGIC.len() - 1)) as u64;
         }
         Ok(None)
@@ -481,7 +481,7 @@ impl Reader<'_> {
 
 /// Bytes of a file, a few at a time.
 struct Input {
-    /// Behind the bytes that were given last.
+    /// The position behind the bytes that were given last.
     at: u64,
     chunk: Vec<u8>,
     given: usize,
@@ -492,7 +492,7 @@ impl Input {
         Self { at, chunk: Vec::new(), given: 0 }
     }
 
-    /// At most `most` of the next bytes; no byte at the end.
+    /// At most `most` of the next bytes; no bytes at the end of the file.
     fn next(&mut self, file: &fs::File, length: u64, most: usize) -> io::Result<&[u8]> {
         if self.given == self.chunk.len() {
             self.chunk.resize(CHUNK.min(usize::try_from(length.saturating_sub(self.at)).unwrap_or(CHUNK)), 0);
@@ -516,7 +516,8 @@ fn read_some(file: &fs::File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
     }
 }
 
-/// Gives the lines that end in `more`; `text` has the beginning of the first, and afterwards the beginning of the next line.
+/// Calls `each` with the lines that end in `more`. `text` has the beginning of the first line, and afterwards the beginning of
+/// the next line.
 fn lines_of(text: &mut Vec<u8>, mut more: &[u8], each: &mut dyn FnMut(&[u8]) -> bool) -> bool {
     while let Some(end) = more.iter().position(|byte| *byte == b'\n') {
         let (line, rest) = (&more[..end], &more[end + 1..]);
@@ -588,7 +589,7 @@ mod tests {
         all
     }
 
-    /// The lines, and where some may be missing: before which line, and in the frame at which byte.
+    /// The lines, and the places where some may be missing: before which line, and in the frame at which byte.
     fn read_parts(path: &Path) -> (Vec<Vec<u8>>, Vec<(usize, u64)>) {
         let (mut all, mut faults) = (Vec::new(), Vec::new());
         let mut each = |part: Part<'_>| {
@@ -625,14 +626,14 @@ mod tests {
         let bytes = fs::read(&whole).unwrap();
         let all: Vec<_> = (0..14).map(line).collect();
         assert_eq!(read(&whole), all);
-        // The long line makes the file long: away from where lines end, not each byte is tried.
+        // The long line makes the file long: away from the ends of lines, only some lengths are tried.
         let near = |length: usize| flushed.iter().any(|end| (*end as usize).abs_diff(length) < 40);
         for length in (0..=bytes.len()).filter(|length| near(*length) || length % 509 == 0) {
             fs::write(&cut, &bytes[..length]).unwrap();
             let certain = flushed.iter().rposition(|end| *end as usize <= length).unwrap();
             let before = read(&cut);
             assert!(before.len() >= certain && all.starts_with(&before), "{length}: {} of {certain}", before.len());
-            // And it goes on.
+            // And the log goes on.
             let mut writer = open(&cut).unwrap();
             writer.append(b"{\"n\":99}\n").unwrap();
             writer.append(b"{\"n\":100}\n").unwrap();
@@ -641,7 +642,7 @@ mod tests {
             let (old, new) = after.split_at(after.len() - 2);
             assert_eq!(new, [b"{\"n\":99}\n".to_vec(), b"{\"n\":100}\n".to_vec()], "{length}");
             assert!(old.len() >= certain && all.starts_with(old), "{length}: {} of {certain}", old.len());
-            // What every tool makes of it, the frame that is open now apart.
+            // Every tool reads the same lines, once the open frame has ended.
             let mut writer = open(&cut).unwrap();
             writer.sync().unwrap();
             let text = zstd::stream::decode_all(&fs::read(&cut).unwrap()[..]).unwrap();
@@ -724,14 +725,14 @@ mod tests {
                 let own = begins.iter().rposition(|begin| *begin < ends[number]).unwrap();
                 assert!(!before && (frame..=last).contains(&own) || found.contains(line), "{at}: line {number}");
             }
-            // Text that is not compressed may be another one without a fault.
+            // Text that is not compressed may change without a fault.
             faults += told.len();
             assert!(told.iter().all(|(_, begin)| begins[frame..=last].contains(begin)), "{at}: {told:?}");
         }
         assert!(faults > 20, "{faults}");
     }
 
-    /// As much as this takes a process at most.
+    /// The most memory that this process has taken so far.
     fn most_memory() -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -780,7 +781,7 @@ mod tests {
             zstd::stream::encode_all(content, LEVEL).unwrap()
         };
         let before = most_memory();
-        // 33 KB that become 1 GiB without a line, and as much of empty lines; then a line.
+        // 33 KB that decode to 1 GiB without a line, and as many that decode to empty lines; then a line.
         for letter in [b'x', b'\n'] {
             let mut bytes = bomb(letter, 1 << 30);
             bytes.extend(zstd::stream::encode_all(&b"{\"n\":1}\n"[..], LEVEL).unwrap());

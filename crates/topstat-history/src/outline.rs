@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all records of a table come to over time: days at a glance, and where the spikes are.
+//! A summary of all records of a table over time: days at a glance, with their spikes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -11,9 +11,9 @@ use crate::entry::{Entry, Shapes};
 use crate::layout::{self, File, Kind, Place};
 use crate::{Error, History, history, sealed};
 
-/// Of each of these one peak is kept: a week has ten thousand of them, and no screen has room for more.
+/// One peak is kept for each span of this length: a week has ten thousand of them, and no screen has room for more.
 const CELL: Duration = Duration::from_secs(60);
-/// How often files are listed anew where one of them was sealed or removed meanwhile. An hour is sealed once.
+/// How often files are listed anew if one of them is sealed or removed while they are read. An hour is sealed once.
 const TRIES: u32 = 3;
 
 /// The record of a minute that has the largest total.
@@ -25,8 +25,8 @@ pub struct Peak {
     pub total: u64,
 }
 
-/// Outlines of tables. A file that can't be read has no peaks: [`History::at`] says so of the times in it. Outlines of sealed hours are kept in memory, since they do not change: 40 kB for a day of a
-/// table.
+/// Outlines of tables. A file that can't be read has no peaks: [`History::at`] reports it for the times in it. Outlines of sealed
+/// hours are kept in memory, since they do not change: 40 kB for a day of a table.
 #[derive(Debug, Default)]
 pub struct Outlines {
     sealed: HashMap<Place, HashMap<PathBuf, Vec<Peak>>>,
@@ -37,12 +37,12 @@ impl Outlines {
     ///
     /// # Errors
     ///
-    /// When a directory can't be read.
+    /// A directory can't be read.
     pub fn of(&mut self, history: &History, place: &Place, shapes: Shapes<'_>) -> Result<Vec<Peak>, Error> {
         let mut tries = 1;
         loop {
             match self.read(history, place, shapes) {
-                // Between the list and the reading a log was sealed, or a file became too old.
+                // A log was sealed, or a file became too old, between the listing and the reading.
                 Err(error) if error.source.kind() == io::ErrorKind::NotFound && tries < TRIES => tries += 1,
                 read => return read,
             }
@@ -56,7 +56,7 @@ impl Outlines {
         let mut peaks = Peaks::default();
         for file in &files {
             match file.kind {
-                // Coarse records are of the same time.
+                // Coarse records cover the same time.
                 Kind::Fine | Kind::Unread => {}
                 Kind::Log => match of_log(history.dir(), file, shapes, &mut peaks) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -65,7 +65,7 @@ impl Outlines {
                     _ => {}
                 },
                 Kind::Sealed => {
-                    // An hour that is sealed for the second time (the clock was set back) has its log beside it until then.
+                    // If an hour is sealed for the second time (the clock was set back), its log is beside it until then.
                     let again = files.iter().any(|other| other.kind == Kind::Log && other.from == file.from);
                     if again || !known.contains_key(&file.path) {
                         match of_sealed(history.dir(), &file.path) {

@@ -12,16 +12,16 @@ use crate::entry::{Entry, Gap, Shapes, time_of};
 use crate::layout::{self, File, Place, UNFINISHED};
 use crate::log::{self, Part, Writer};
 
-/// Lines that are missing between two records, and why.
+/// Lines that are missing between two records, and the reason.
 #[derive(Debug, Default)]
 struct Missing {
     /// The time of the record before.
     last: Option<SystemTime>,
-    /// The first reason of those since then, and the time of the last line that could not be read.
+    /// The first reason since that record, and the time of the last unreadable line.
     why: Option<(String, Option<SystemTime>)>,
-    /// Lines since then that are no record.
+    /// Lines since that record that are no records.
     lines: u64,
-    /// Parts were missing anywhere.
+    /// Whether parts are missing anywhere in the log.
     any: bool,
 }
 
@@ -43,8 +43,8 @@ impl Missing {
     }
 }
 
-/// Gives the entries of a log within limits, and gaps that touch these where it could not be read. `kept` is the name of the
-/// log that gaps tell the user. Returns whether all of it was read.
+/// Calls `each` with the entries of a log within limits, and with gaps that touch the limits where the log could not be read.
+/// `kept` is the log's name for the user, in gaps. Returns whether all of it was read.
 ///
 /// # Errors
 ///
@@ -95,15 +95,15 @@ pub fn entries(
         }
         true
     })?;
-    // Nothing follows: up to the last line that has a time, or the end of the hour.
+    // No record follows: the gap ends at the last line that has a time, or at the end of the hour.
     let last = file.until() - Duration::from_millis(1);
     let until = missing.why.as_ref().map(|(_, time)| time.unwrap_or(last).clamp(file.from, last));
     until.and_then(|until| missing.before(until, file, kept)).into_iter().for_each(|gap| give(Entry::Gap(gap)));
     Ok(!missing.any)
 }
 
-/// Prepares a log for a writer. A damaged log is kept under another name, and a log of all lines that could be read and of the
-/// gaps between them takes its place. Returns the other name.
+/// Prepares a log for a writer. A damaged log is kept under another name, and a log of all readable lines and of the gaps between
+/// them takes its place. Returns the other name.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ pub fn mend(root: &Root, place: &Place, file: &File) -> Result<Option<PathBuf>, 
     Ok(Some(kept))
 }
 
-/// Copies the lines that can be read, as they are.
+/// Copies the readable lines unchanged.
 fn copy_lines(root: &Root, place: &Place, (log, file, kept): (&fs::File, &File, &Path), to: &Path) -> io::Result<()> {
     let mut writer = Writer::open(root.create(to)?, to)?;
     let (mut missing, mut result) = (Missing::default(), Ok(()));

@@ -13,17 +13,17 @@ use crate::layout::{self, File, Kind, Place};
 use crate::log::{self, Writer};
 use crate::{Error, salvage, sealed};
 
-/// A frame lasts so long, and then the disk is to have it: what a power failure may cost.
+/// The time after which a frame is ended and brought to the disk: a power failure costs as much at most.
 const FRAME: Duration = Duration::from_secs(60);
 
-/// How a table is recorded.
+/// The options of a table's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// From one coarse record to the next.
+    /// The time from one coarse record to the next.
     pub interval: Duration,
-    /// How many rows a coarse record has.
+    /// The number of rows of a coarse record.
     pub rows: usize,
-    /// From one fine record to the next.
+    /// The time from one fine record to the next.
     pub fine_interval: Duration,
 }
 
@@ -33,17 +33,17 @@ pub struct Table {
     options: TableOptions,
     coarse: Stream,
     fine: Stream,
-    /// What was lost until the last coarse record.
+    /// The losses up to the last coarse record.
     lost: Option<Lost>,
 }
 
 impl Table {
-    /// Goes on with what was recorded of a table before, if anything was. `offset` sets apart when the disk is waited for,
-    /// so that not all tables do that at once.
+    /// Goes on with the earlier records of a table, if there are any. `offset` shifts the times at which the table waits for the
+    /// disk, so that not all tables wait at once.
     ///
     /// # Errors
     ///
-    /// When what is there can't be read.
+    /// The earlier records can't be read.
     pub fn open(root: &Root, place: Place, options: TableOptions, offset: Duration) -> Result<Self, Error> {
         let dir = place.dir(root.path());
         let files = layout::files(root, &place).map_err(Error::of("read", &dir))?;
@@ -62,12 +62,12 @@ impl Table {
         Ok(Self { place, options, coarse, fine, lost: None })
     }
 
-    /// Whose records.
+    /// The table that is recorded.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// The next record is missing, and why.
+    /// Reports that the next record is missing, and the reason.
     pub fn missed(&mut self, why: &str) {
         for stream in [&mut self.coarse, &mut self.fine] {
             stream.why = Some(why.to_owned());
@@ -78,12 +78,12 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// When it can't be written. What was written before stays, and the next record says that this one is missing.
+    /// The document can't be written. Earlier records stay, and the next record says that this one is missing.
     pub fn fine(&mut self, time: SystemTime, document: &[u8]) -> Result<(), Error> {
         self.fine.write(&self.place, time, document)
     }
 
-    /// Records the first rows of a snapshot, at the coarse resolution. What was lost is that since the record before.
+    /// Records the first rows of a snapshot, at the coarse resolution. Its losses are the losses since the record before.
     ///
     /// # Errors
     ///
@@ -97,22 +97,22 @@ impl Table {
         self.coarse.write(&self.place, snapshot.time, &document)
     }
 
-    /// Brings to the disk what was written.
+    /// Brings the written records to the disk.
     ///
     /// # Errors
     ///
-    /// Those of the files.
+    /// I/O errors of the files.
     pub fn sync(&mut self) -> Result<(), Error> {
         let coarse = self.coarse.end();
         self.fine.end().and(coarse)
     }
 
-    /// There are no records to come for now: brings to the disk what was written, and lets go of the files, so that they can
-    /// be sealed once their hour is over.
+    /// Called when no records come for now. Brings the written records to the disk, and closes the files, so that they can be
+    /// sealed once their hour is over.
     ///
     /// # Errors
     ///
-    /// Those of the files.
+    /// I/O errors of the files.
     pub fn pause(&mut self) -> Result<(), Error> {
         let ended = self.sync();
         for stream in [&mut self.coarse, &mut self.fine] {
@@ -121,11 +121,11 @@ impl Table {
         ended
     }
 
-    /// The logs of hours that are over, which are to be sealed.
+    /// The logs of hours that are over, which have to be sealed.
     ///
     /// # Errors
     ///
-    /// When the directories can't be read.
+    /// A directory can't be read.
     pub fn to_seal(&self, now: SystemTime) -> Result<Vec<File>, Error> {
         let dir = self.place.dir(self.coarse.root.path());
         let files = layout::files(&self.coarse.root, &self.place).map_err(Error::of("read", &dir))?;
@@ -136,7 +136,7 @@ impl Table {
             .collect())
     }
 
-    /// Seals one of them. Returns the name under which the log was kept, where it could not be read whole.
+    /// Seals one of these logs. Returns the name under which the log was kept, if it could not be read whole.
     ///
     /// # Errors
     ///
@@ -148,13 +148,13 @@ impl Table {
 
 /// The time of the last record of a kind.
 fn last_of(root: &Root, files: &[File], kind: Kind) -> Option<SystemTime> {
-    // An hour that is sealed ends with the hour, as far as it matters here.
+    // A sealed hour has coarse records, as a log has.
     let of_kind = |file: &&File| file.kind == kind || (kind == Kind::Log && file.kind == Kind::Sealed);
     for file in files.iter().rev().filter(of_kind) {
         let mut last = None;
         if file.kind == Kind::Sealed {
             let read = root.read(&file.path).and_then(sealed::last_time);
-            // An hour that can't be read now was recorded all the same.
+            // A sealed hour that can't be read now counts as recorded to its end.
             last = read.unwrap_or(Some(file.until()));
         } else if let Ok(log) = root.read(&file.path) {
             let _ = log::lines(&log, |line| {
@@ -174,14 +174,14 @@ struct Stream {
     kind: Kind,
     interval: Duration,
     root: Root,
-    /// What was written last.
+    /// The file that was written last.
     file: Option<File>,
     writer: Option<Writer>,
     /// The time of the last record.
     last: Option<SystemTime>,
-    /// Why records are missing, if some are.
+    /// The reason for missing records, if there are any.
     why: Option<String>,
-    /// When a frame was ended last.
+    /// When the last frame was ended.
     synced: Option<SystemTime>,
     offset: Duration,
 }
@@ -199,7 +199,7 @@ impl Stream {
                 self.why = None;
             }
             Err(ref error) => {
-                // It is opened anew, which cuts off what was begun.
+                // The file is opened anew, which cuts off the incomplete end.
                 self.writer = None;
                 let reason = &error.source;
                 self.why = Some(format!("cannot {}: {reason}", error.what));
@@ -221,7 +221,7 @@ impl Stream {
         }
         let gap = self.gap(time).map(|gap| gap.line(&place.sample, &place.table));
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        // Both or none: a gap without its record would be followed by another gap of the same time.
+        // Both are written, or neither: a gap without its record would be followed by another gap of the same time.
         let lines = gap.map_or(Cow::Borrowed(line), |gap| Cow::Owned([&gap, line].concat()));
         writer.append(&lines).map_err(Error::of("write", &file.path))?;
         let due = self.synced.is_none_or(|synced| time.duration_since(synced).map_or(true, |since| since >= FRAME));
@@ -232,7 +232,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What is missing before this time: more than one record could have been made since the last.
+    /// The gap before this time, if there was time for more than one record since the last.
     fn gap(&self, time: SystemTime) -> Option<Gap> {
         let from = self.last?;
         let reason = match time.duration_since(from) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shows the precise account as it is, for those who work on it: `account [INTERVAL_MS [COUNT]]`.
+//! Shows the precise account as it is, for its developers: `account [INTERVAL_MS [COUNT]]`.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which families, samples and tables there are: those that the build has found in `families`, and those that were made
-//! since the program has begun.
+//! The list of families, samples and tables: the families that the build has found in `families`, and those added since the
+//! program began.
 
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -10,20 +10,20 @@ use crate::family::{Family, Kind, SampleInfo, TableInfo};
 
 static ALL: LazyLock<RwLock<Vec<Arc<Family>>>> = LazyLock::new(|| {
     let mut all: Vec<_> = built_in().into_iter().map(Arc::new).collect();
-    // What has no tables stands behind those that have some.
+    // Families without ranked tables come after the others.
     all.sort_by_key(|family| !matches!(family.kind, Kind::Ranked(_)));
     RwLock::new(all)
 });
 
-/// All families, in the order they are listed.
+/// All families, in the order in which they are listed.
 pub fn families() -> Vec<Arc<Family>> {
     ALL.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Adds a family. It is listed, loaded and read as those that were built in.
+/// Adds a family. It is listed, loaded and read like a built-in one.
 ///
 /// # Errors
-/// When its name, or that of one of its samples, is taken or can't be that of a directory.
+/// Its name, or the name of one of its samples, is taken or can't be a directory's name.
 pub fn add(family: Family) -> Result<Arc<Family>, Error> {
     let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
     let samples = || all.iter().flat_map(|other| &other.samples).map(|sample| &sample.name);
@@ -44,7 +44,7 @@ pub fn add(family: Family) -> Result<Arc<Family>, Error> {
     Ok(family)
 }
 
-/// The longest name: what the kernel lets a file have, with room for what is put behind it.
+/// The longest name: what the kernel allows for a file, less room for suffixes.
 const NAME_BYTES: usize = 200;
 
 /// Whether this can be the name of a directory of the tree, and of pins.
@@ -53,12 +53,12 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES && letters()
 }
 
-/// All samples, in the order they are listed.
+/// All samples, in the order in which they are listed.
 pub fn samples() -> Vec<Arc<SampleInfo>> {
     families().iter().flat_map(|family| &family.samples).cloned().collect()
 }
 
-/// The table of that name.
+/// The table of this name in a sample.
 pub fn find(sample: &str, table: &str) -> Option<Arc<TableInfo>> {
     samples().iter().find(|s| s.name == sample)?.tables.iter().find(|t| t.name == table).cloned()
 }

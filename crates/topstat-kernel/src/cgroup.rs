@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cgroup hierarchies: where to attach, and which path belongs to an id. Which container a path is of: `container.rs`.
+//! The cgroup hierarchies: where programs are attached, and the paths of ids. `container.rs` finds the container of a path.
 
 use std::ffi::CString;
 use std::io;
@@ -16,10 +16,10 @@ use crate::nowhere;
 use crate::path_cache::{self, PathCache, Remembered};
 use crate::process::abi::PROCESS_GROUP_V1;
 
-/// What to do where there is no v2 hierarchy.
+/// Advice where there is no v2 hierarchy.
 pub const MOUNT_ONE: &str = "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified";
 
-/// A v1 controller whose hierarchy tells where a process belongs, on hosts where v2 does not.
+/// A v1 controller whose hierarchy locates a process, on hosts where v2 does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum V1Controller {
     /// `memory`
@@ -46,7 +46,7 @@ fn mounts() -> Vec<MountInfo> {
 
 fn v2_mount() -> Option<MountInfo> {
     let mut found: Vec<MountInfo> = mounts().into_iter().filter(|m| m.fs_type == "cgroup2").collect();
-    // One that shows the whole hierarchy, if there is one.
+    // A mount that shows the whole hierarchy comes first.
     found.sort_by_key(|m| m.root != "/");
     found.into_iter().next()
 }
@@ -55,7 +55,7 @@ fn v1_mount(controller: V1Controller) -> Option<MountInfo> {
     mounts().into_iter().find(|m| m.fs_type == "cgroup" && m.super_options.contains_key(controller.name()))
 }
 
-/// The v1 controller to ask, where any is mounted.
+/// The v1 controller to ask, if one is mounted.
 pub fn v1_controller() -> Option<V1Controller> {
     [V1Controller::Memory, V1Controller::Cpu, V1Controller::Pids].into_iter().find(|c| v1_mount(*c).is_some())
 }
@@ -64,11 +64,11 @@ fn open_directory(path: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The root of the v2 hierarchy. The kernel always has one; where nobody has mounted it (v1
-/// only), this mounts it for itself alone, where no path leads to.
+/// The root of the v2 hierarchy. The kernel always has one. If it is not mounted (v1 only), this mounts it for itself alone,
+/// without a path to it.
 ///
 /// # Errors
-/// When it can be neither found nor mounted.
+/// It can be neither found nor mounted.
 pub fn root() -> io::Result<OwnedFd> {
     if let Some(mount) = v2_mount() {
         return open_directory(mount.mount_point);
@@ -80,28 +80,28 @@ pub fn root() -> io::Result<OwnedFd> {
 /// The root of the hierarchy of a v1 controller, as far as it is mounted here.
 ///
 /// # Errors
-/// When it is not, or can't be opened.
+/// It is not mounted here, or can't be opened.
 pub fn v1_root(controller: V1Controller) -> io::Result<OwnedFd> {
     let mount = v1_mount(controller).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     open_directory(mount.mount_point)
 }
 
-/// Whether this is the root of a whole hierarchy, and not that of a cgroup namespace.
+/// Whether this is the root of a whole hierarchy, and not of a cgroup namespace.
 pub fn is_whole(root: &OwnedFd) -> bool {
-    /// The kernel's, of every kernfs root.
+    /// The inode number of every kernfs root.
     const ROOT_INODE: u64 = 1;
     rustix::fs::fstat(root).is_ok_and(|found| found.st_ino == ROOT_INODE)
 }
 
-/// Where the root of the v2 hierarchy is for users, if it is mounted.
+/// The path of the v2 hierarchy's root for users, if it is mounted.
 pub fn root_path() -> PathBuf {
     v2_mount().map_or_else(|| PathBuf::from("CGROUP"), |mount| mount.mount_point)
 }
 
-/// The id of the v2 control group of this path, and how far below the root it is.
+/// The id of the v2 control group of this path, and its depth below the root.
 ///
 /// # Errors
-/// When there is none.
+/// There is no control group of this path.
 pub fn find(path: &str) -> io::Result<(u64, u32)> {
     let mount = v2_mount().ok_or_else(|| io::Error::other("no hierarchy of version 2 is mounted"))?;
     let below: PathBuf = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path)).into();
@@ -109,11 +109,11 @@ pub fn find(path: &str) -> io::Result<(u64, u32)> {
         return Err(io::Error::other("it is no path of a cgroup"));
     }
     let found = rustix::fs::stat(mount.mount_point.join(&below))?;
-    // On hosts of 64 bits the inode is the id.
+    // On 64-bit hosts the inode number is the id.
     Ok((found.st_ino, below.components().count() as u32))
 }
 
-/// Which hierarchies there are, in words.
+/// The existing hierarchies, in words.
 pub fn describe() -> String {
     let v2 = v2_mount().map_or_else(
         || "not mounted: topstat mounts it for itself".to_owned(),
@@ -140,21 +140,21 @@ struct Hierarchy {
     root: OwnedFd,
 }
 
-/// What all readers of this process remember, together. Held for a look-up only, never while the kernel is asked.
+/// The paths that all readers of this process share. The lock is held for a look-up only, never while the kernel is asked.
 static KNOWN: LazyLock<Mutex<PathCache>> = LazyLock::new(|| Mutex::new(PathCache::new()));
 
 fn known() -> MutexGuard<'static, PathCache> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How much this process remembers of cgroups' paths. What was not used for long is forgotten before.
+/// The size of this process's cache of cgroup paths. Paths that were unused for long are forgotten first.
 pub fn remembered() -> Remembered {
     let mut known = known();
     known.forget_unused(Instant::now());
     known.remembered()
 }
 
-/// Of the number of a group of v1.
+/// Marks the number of a v1 group.
 const GROUP_V1: u64 = PROCESS_GROUP_V1.cast_unsigned();
 
 /// A file handle of the kernel's kernfs: `FILEID_KERNFS`, then the id (since 5.5).
@@ -172,7 +172,7 @@ impl Hierarchy {
             return known;
         }
         let found = self.ask(id);
-        // What failed for other reasons (no descriptor is free, no privilege) may be there the next time.
+        // A call that failed for other reasons (no free descriptor, no privilege) may succeed the next time.
         let gone = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ESTALE | libc::ENOENT));
         if found.as_ref().err().is_none_or(gone) {
             known().insert(key, found.as_deref().ok(), Instant::now());
@@ -188,7 +188,7 @@ impl Hierarchy {
             id: u64,
         }
         let mut handle = Handle { bytes: 8, kind: FILEID_KERNFS, id };
-        // SAFETY: the handle is as the kernel wants it: a length, a type, and that many bytes.
+        // SAFETY: the handle has the form that the kernel wants: a length, a type, and as many bytes as the length says.
         let fd = unsafe {
             libc::open_by_handle_at(
                 self.root.as_raw_fd(),
@@ -199,7 +199,7 @@ impl Hierarchy {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: it was just opened, and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
         let path = PathBuf::from(String::from_utf8_lossy(CString::as_bytes(&link)).into_owned());
@@ -218,7 +218,7 @@ impl Paths {
         }
     }
 
-    /// The path of the cgroup of this number; 0: none is known.
+    /// The path of the cgroup of this number; 0 stands for an unknown cgroup.
     pub fn of(&mut self, number: u64) -> Option<String> {
         let id = number & !GROUP_V1;
         let hierarchy = if number & GROUP_V1 == 0 { &self.v2 } else { &self.v1 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this kernel and this user allow.
+//! Checks what this kernel and this user allow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::report::{
 };
 use crate::{Error, Options, catalogue, module};
 
-/// Loads every program as for all tables (which attaches it for a moment), and gives how many instructions the verifier
-/// went through for each: by family, or why one does not load, as [`crate::load`] says it.
+/// Loads every program as for all tables (which attaches it for a moment). Returns, by family, the number of instructions that
+/// the verifier processed for each program, or the reason why one does not load, as [`crate::load`] gives it.
 pub fn verify() -> Vec<(String, Result<Vec<Verified>, Error>)> {
     let verify = |family: &Arc<Family>| {
         let mut done = Ok(());
@@ -39,7 +39,7 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
     }
 }
 
-/// Whether programs are compiled. In network namespaces other than the host's it is not there.
+/// Says whether programs are compiled. The file exists only in the host's network namespace.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 
 /// Whether programs are compiled, by the text of [`JIT`].
@@ -61,7 +61,7 @@ fn compiler(read: std::io::Result<String>) -> Check {
     }
 }
 
-/// Says that programs count without a way to them: no process has opened their links, and no path leads to the links.
+/// Warns of programs that count and can't be reached: no process has opened their links, and no path leads to the links.
 fn pins(attached: &[Attached]) -> Option<Check> {
     let lost = attached.iter().filter(|link| link.at.is_none() && link.holders.is_empty());
     let programs: BTreeSet<&str> = lost.map(|link| link.program.as_str()).collect();
@@ -79,8 +79,8 @@ fn pins(attached: &[Attached]) -> Option<Check> {
     })
 }
 
-/// Looks at everything that these samples need, or all samples if there are none; the common things first. Loads every
-/// program once, to hear what the kernel says, and attaches none. (Samples of a family share their programs.)
+/// Checks all that these samples need (all samples, if none is given), the common requirements first. Loads every program once,
+/// to get the kernel's answer, and attaches none. (Samples of a family share their programs.)
 pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let mut checks = Vec::new();
     let release = rustix::system::uname().release().to_string_lossy().into_owned();

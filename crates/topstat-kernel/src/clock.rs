@@ -3,7 +3,7 @@
 
 use crate::Error;
 
-/// How long a jiffy is: the grain of the coarse clock.
+/// The length of a jiffy, the grain of the coarse clock.
 pub fn jiffy_ns() -> u64 {
     let grain = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     u64::try_from(grain.tv_nsec).unwrap_or(0) + u64::try_from(grain.tv_sec).unwrap_or(0) * 1_000_000_000
@@ -15,7 +15,7 @@ pub fn hz() -> u32 {
     u32::try_from((1_000_000_000 + ns / 2) / ns.max(1)).unwrap_or(250)
 }
 
-/// All CPUs that the machine could ever have: each has banks.
+/// All CPUs that the machine could ever have. Each of them has banks.
 pub fn possible_cpus() -> Result<u32, Error> {
     let cpus = libbpf_rs::num_possible_cpus()
         .map_err(|e| Error::Kernel { what: "count the CPUs".to_owned(), why: e.to_string() })?;

@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which container the path of a cgroup is of.
+//! Finds the container that the path of a cgroup belongs to.
 //!
-//! Names of cgroups are chosen by whoever makes them. Down to a container's own cgroup that is root's runtime; below,
-//! where a cgroup was delegated, it is the container, which may take any name, another container's id among them. So
-//! the path is read from the root on, and the first component that is somebody's own decides:
+//! The process that makes a cgroup chooses its name. Down to a container's own cgroup, that process is root's runtime. Below,
+//! where a cgroup was delegated, it belongs to the container, which may take any name, for example another container's id. So
+//! the path is read from the root on, and the first component that is not the host's decides:
 //!
-//! - A container, by a form that a runtime is known to use: its id. What is below is not looked at.
-//! - Another unit of systemd's (`*.service`, `*.scope` …): no container. What is below is that unit's own, a user's
-//!   manager (`user@1000.service`) among them: containers of users without privileges have no id here, since it would be
-//!   that user's word. Their cgroup's path is shown all the same.
-//! - A slice or a plain directory leads on.
+//! - A container, in a form that a known runtime uses: its id. The components below are not read.
+//! - Another unit of systemd (`*.service`, `*.scope` …): no container. The components below belong to that unit, for example to a
+//!   user's manager (`user@1000.service`). Containers of users without privileges have no id here, since the user could choose
+//!   any id. The path of their cgroup is still shown.
+//! - A slice or a plain directory: the next component decides.
 //!
-//! Whoever gives away a plain directory of the hierarchy, without systemd, gives away what names are in it.
+//! An administrator who delegates a plain directory of the hierarchy, without systemd, also delegates the choice of the names in
+//! it.
 
-/// Digits of an id, of all runtimes but LXC.
+/// Digits of an id, in all runtimes but LXC.
 const DIGITS: usize = 64;
-/// What stands before an id, with a dash, in the name of a container's cgroup: runc's names for Docker, for containerd by
-/// Kubernetes and by nerdctl, CRI-O, Podman. Of their helpers' (`crio-conmon-`, `libpod-conmon-`) none is a container.
+/// What precedes an id, and a dash, in the name of a container's cgroup: runc's names for Docker, for containerd by Kubernetes
+/// and by nerdctl, CRI-O, Podman. Cgroups of their helpers (`crio-conmon-`, `libpod-conmon-`) are no containers.
 const RUNTIMES: [&str; 5] = ["docker", "cri-containerd", "nerdctl", "crio", "libpod"];
-/// Units of systemd's that are runtimes themselves: what is below is named by them, as root.
+/// Units of systemd that are runtimes themselves: they name the cgroups below, as root.
 const RUNTIME_UNITS: [&str; 6] =
     ["docker.service", "containerd.service", "crio.service", "kubelet.service", "k3s.service", "rke2-server.service"];
-/// The cgroup of a container of LXC's, before its name.
+/// What precedes the name of an LXC container, in the name of its cgroup.
 const LXC_PAYLOAD: &str = "lxc.payload.";
-/// The directory of containers of LXC's before version 4.
+/// The directory of LXC containers before version 4.
 const LXC: &str = "lxc";
-/// What names of systemd's units end with that have processes of their own.
+/// The ends of the names of systemd units that have processes.
 const UNITS: [&str; 5] = [".service", ".scope", ".socket", ".mount", ".swap"];
 
-/// The id of the container that a cgroup's path is in: 64 hexadecimal digits, or the name of one of LXC's.
+/// The id of the container that a cgroup's path belongs to: 64 hexadecimal digits, or the name of an LXC container.
 pub fn container(path: &str) -> Option<&str> {
     let mut above = "";
     for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -41,13 +42,13 @@ pub fn container(path: &str) -> Option<&str> {
     None
 }
 
-/// What a cgroup is, which is in one of the host's.
+/// The owner of a cgroup whose parent belongs to the host.
 enum Is<'a> {
-    /// A container's, of this id.
+    /// A container, with this id.
     Container(&'a str),
-    /// Somebody's own who is no container.
+    /// Another owner, which is no container.
     Own,
-    /// The host's, to put others in.
+    /// The host, which puts other cgroups in it.
     Hosts,
 }
 
@@ -61,7 +62,7 @@ fn is<'a>(name: &'a str, above: &str) -> Is<'a> {
     if above == LXC {
         return Is::Container(name);
     }
-    // With runc's name for systemd where systemd is not asked: "kubepods-pod1.slice:cri-containerd:ID".
+    // runc's form for systemd, in a hierarchy without systemd: "kubepods-pod1.slice:cri-containerd:ID".
     let of_runc = name.rsplit_once(':').and_then(|(runtime, id)| Some((runtime.rsplit_once(':')?.1, id)));
     let of_others = || name.strip_suffix(".scope").unwrap_or(name).rsplit_once('-');
     if let Some((runtime, id)) = of_runc.or_else(of_others).filter(|(_, id)| is_id(id)) {
@@ -80,10 +81,10 @@ mod tests {
     use super::container;
 
     const ID: &str = "3b5e1c9f0a2d4c6e8f7a9b0c1d2e3f405162738495a6b7c8d9e0f1a2b3c4d5e6";
-    /// What somebody would pass for.
+    /// An id that a cgroup falsely claims.
     const OTHER: &str = "0000000000000000000000000000000000000000000000000000000000000bad";
 
-    /// What the ids in these paths come to.
+    /// Compares the id that is found in each of these paths.
     fn assert_all(expected: Option<&str>, paths: &[&str]) {
         for path in paths {
             let path = path.replace("ID", ID).replace("OTHER", OTHER);
@@ -152,7 +153,7 @@ mod tests {
                 "/user.slice/user-1000.slice/session-1.scope/OTHER",
                 "/machine.slice/libpod-conmon-OTHER.scope/libpod-OTHER.scope",
                 "/machine.slice/machine-web.scope/lxc.payload.web",
-                // Neither a form that is known nor an id.
+                // Neither a known form nor an id.
                 "/system.slice/mine-OTHER.scope",
                 "/mine-OTHER/docker-OTHER.scope",
                 "/docker/OTHER0",
@@ -160,7 +161,7 @@ mod tests {
                 "/system.slice/docker-0BAD.scope",
             ],
         );
-        // No digits of an id are upper case.
+        // An id has no upper-case digits.
         assert_eq!(container(&format!("/docker/{}", ID.to_uppercase())), None);
     }
 }

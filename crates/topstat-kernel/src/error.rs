@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong, in words that say what failed, on what, why, and what to do.
+//! Errors. Each says what failed, on what object, why, and what to do.
 
 use std::path::PathBuf;
 
 /// An error of loading or reading a sample.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel or the user lacks something; the text says what, and what to do about it.
+    /// The kernel or the user lacks a requirement. The text names it, and says what to do.
     #[error("cannot load sample {sample}: {reason}; {advice}")]
     Unsupported {
-        /// The sample that was to be loaded, or those of its family.
+        /// The sample to load, or all samples of its family.
         sample: String,
-        /// What is missing.
+        /// The missing requirement.
         reason: String,
-        /// What to do.
+        /// Advice for the user.
         advice: String,
     },
-    /// The kernel could do it, but is told not to; the text says how it is told otherwise.
+    /// The kernel could do it, but is configured not to. The text says how to change that.
     #[error("cannot load sample {sample}: {reason}; {advice}")]
     SwitchedOff {
-        /// The sample that was to be loaded.
+        /// The sample to load.
         sample: String,
-        /// What is off.
+        /// The setting that is off.
         reason: String,
-        /// What to do.
+        /// Advice for the user.
         advice: String,
     },
     /// An option is out of its range.
@@ -45,39 +45,39 @@ pub enum Error {
         /// The kind of map.
         lacks: String,
     },
-    /// Nothing can be pinned there, or what is pinned there can't be used.
+    /// Nothing can be pinned at this path, or the state that is pinned there can't be used.
     #[error("cannot use {} for pinned state: {why}; {advice}", path.display())]
     Pins {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the path.
         why: String,
-        /// What to do.
+        /// Advice for the user.
         advice: String,
     },
-    /// This user may not look at what is pinned there.
+    /// This user may not look at the pinned state.
     #[error("cannot use {} for pinned state: {why}; run as root", path.display())]
     Denied {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The system's answer.
         why: String,
     },
-    /// What is pinned is of a topstat whose structures are not this one's.
+    /// The pinned state belongs to a topstat with other structures.
     #[error(
         "cannot use what is pinned in {}: it is of ABI {found}, this topstat is of ABI {own}; use the version \
          that pinned it, or remove it with 'topstat unload', which ends its statistics",
         path.display()
     )]
     OtherAbi {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Its ABI.
+        /// The ABI of the pinned state.
         found: u32,
-        /// This program's.
+        /// The ABI of this program.
         own: u32,
     },
-    /// The table is not among those that were loaded.
+    /// The table was not loaded.
     #[error("table {0} is not loaded")]
     NotLoaded(String),
 }

@@ -3,8 +3,8 @@
 
 use crate::family::Family;
 
-/// What the programs of a family and this crate share, generated from the family's header: it begins with what all
-/// structures of maps must have, and the compiler checks the layout against clang's.
+/// The types that a family's programs and this crate share, generated from the family's header. Its structures begin with the
+/// structures that all families have in maps, and the compiler checks the layout against clang's.
 macro_rules! abi {
     ($family:literal) => {
         #[allow(
@@ -37,7 +37,7 @@ mod tests {
 
     use super::{LAYOUTS, all};
 
-    /// The build script is run again for a changed file of a family that it knows, not for a new folder.
+    /// The build script runs again for a changed file of a family that it knows, but not for a new folder.
     #[test]
     fn every_family_is_compiled() {
         let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../families");
@@ -58,11 +58,11 @@ mod tests {
         assert_eq!(folders, compiled, "{do_this}");
     }
 
-    /// What is pinned is read by builds to come. Each family's layout is kept in `families/<family>/abi-<number>.txt`; with
-    /// `UPDATE_GOLDEN=1` the file of a number that has none yet is written.
+    /// Later builds read pinned state. Each family's layout is kept in `families/<family>/abi-<number>.txt`. `UPDATE_GOLDEN=1`
+    /// writes the file of a number that has no file yet.
     #[test]
     fn a_layout_that_differs_has_another_abi() {
-        // What counters are read by is never pinned.
+        // The structures for reading counters are never pinned.
         for family in all().into_iter().filter(|family| matches!(family.kind, crate::family::Kind::Ranked(_))) {
             let (name, abi) = (&family.name, family.abi);
             let (_, layout) = LAYOUTS.iter().find(|(family, _)| family == name).expect("each has a layout");

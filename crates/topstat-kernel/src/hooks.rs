@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where programs are attached, and how one that is attached gives way to another.
+//! Attaches programs, and replaces an attached program.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
@@ -13,8 +13,8 @@ use crate::{Error, Program, bpf};
 pub enum At {
     /// To the root cgroup. The link can be given another program.
     Cgroup,
-    /// Behind a gate, since its link can't: see `observe/gate.bpf.h`. The gate's program is called as this one with
-    /// `_enter`, its array with `_gate`.
+    /// Behind a gate, since its link can't be given another program: see `observe/gate.bpf.h`. The gate's program has the name of
+    /// this one with `_enter`, its array with `_gate`.
     Gate,
 }
 
@@ -27,14 +27,14 @@ pub struct Hook {
     pub at: At,
     /// The place, for people: `cgroup ingress`.
     pub name: String,
-    /// Whether an amount is lost with an event that the kernel keeps from the program (see `skipped.rs`): the program
-    /// pushes what the event tells, and no later one tells it again.
+    /// Whether an amount is lost with an event that the kernel keeps from the program (see `skipped.rs`): the program pushes an
+    /// amount that is in this event alone.
     pub losing: bool,
-    /// The samples that it is for alone: it is attached while a table of theirs is on. Empty: it is attached always.
+    /// The samples that alone need it: it is attached while one of their tables is on. Empty: it is attached always.
     pub only_for: &'static [&'static str],
-    /// It is for kernels that take this program of `probe.bpf.c`.
+    /// It is for kernels that accept this program of `probe.bpf.c`.
     with: Option<&'static str>,
-    /// It is for kernels that don't.
+    /// It is for kernels that don't accept this program of `probe.bpf.c`.
     without: Option<&'static str>,
 }
 
@@ -43,57 +43,57 @@ impl Hook {
         Self { program: program.to_owned(), at, name, losing: false, only_for: &[], with: None, without: None }
     }
 
-    /// A program of the root cgroup, at this place of it: `ingress`.
+    /// A program at this place of the root cgroup: `ingress`.
     pub fn cgroup(program: &str, place: &str) -> Self {
         Self::new(program, At::Cgroup, format!("cgroup {place}"))
     }
 
-    /// A program of a tracepoint, behind a gate.
+    /// A program at a tracepoint, behind a gate.
     pub fn tracepoint(program: &str, event: &str) -> Self {
         Self::new(program, At::Gate, format!("tracepoint {event}"))
     }
 
-    /// The programs of `observe/owners.bpf.h`, which tell the end of processes and of control groups.
+    /// The programs of `observe/owners.bpf.h`, which report the end of processes and of control groups.
     pub fn of_owners(family: &str) -> [Self; 2] {
         [("process_free", "sched_process_free"), ("rmdir", "cgroup_rmdir")]
             .map(|(program, event)| Self::tracepoint(&format!("{family}_{program}"), event))
     }
 
-    /// The same where an amount is lost with an event: see [`Hook::losing`].
+    /// This hook, marked as losing an amount with an event: see [`Hook::losing`].
     #[must_use]
     pub fn losing(self) -> Self {
         Self { losing: true, ..self }
     }
 
-    /// A program of the beginning of a function of the kernel's, behind a gate.
+    /// A program at the beginning of a kernel function, behind a gate.
     pub fn function(program: &str, function: &str) -> Self {
         Self::new(program, At::Gate, format!("function {function}"))
     }
 
-    /// It is attached only while a table of these samples is on.
+    /// This hook, attached only while a table of these samples is on.
     #[must_use]
     pub fn only_for(self, samples: &'static [&'static str]) -> Self {
         Self { only_for: samples, ..self }
     }
 
-    /// It is for kernels that take a program of `probe.bpf.c`.
+    /// This hook, for kernels that accept a program of `probe.bpf.c`.
     #[must_use]
     pub fn with(self, probe: &'static str) -> Self {
         Self { with: Some(probe), ..self }
     }
 
-    /// It is for kernels that don't.
+    /// This hook, for kernels that don't accept a program of `probe.bpf.c`.
     #[must_use]
     pub fn without(self, probe: &'static str) -> Self {
         Self { without: Some(probe), ..self }
     }
 
-    /// Whether it is for a kernel that takes these programs of `probe.bpf.c`.
+    /// Whether it is for a kernel that accepts the programs of `probe.bpf.c` for which `has` is true.
     pub fn is_for(&self, has: impl Fn(&str) -> bool) -> bool {
         self.with.is_none_or(&has) && !self.without.is_some_and(&has)
     }
 
-    /// Whether it is to be attached, where these samples have a table that is on.
+    /// Whether it has to be attached, where `is_on` says which samples have a table that is on.
     pub fn is_needed(&self, is_on: impl Fn(&str) -> bool) -> bool {
         self.only_for.is_empty() || self.only_for.iter().any(|sample| is_on(sample))
     }
@@ -109,14 +109,14 @@ impl Hook {
     }
 }
 
-/// libbpf's errors say why only in full.
+/// Only the full text of libbpf's errors has the reason.
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     Error::Kernel { what: what.into(), why: format!("{why:#}") }
 }
 
-/// Has an object be loaded without gates, for programs that nobody will replace. Besides being of no use, each leaves its
-/// array behind, 320 bytes, if somebody lists all maps just when it is freed: prog_array_map_clear() takes one reference
-/// too many when it is called again before its work has run (Linux 5.5 to 6.18 at least).
+/// Has an object loaded without gates, for programs that are never replaced. There a gate is useless, and it leaves its array
+/// behind, 320 bytes, if a process lists all maps at the moment when the array is freed: prog_array_map_clear() takes one
+/// reference too many when it is called again before its work has run (Linux 5.5 to 6.18 at least).
 pub fn without_gates(object: &mut OpenObject, hooks: &[Hook]) -> Result<(), Error> {
     for hook in hooks.iter().filter(|hook| hook.at == At::Gate) {
         leave_out_gate(object, hook)?;
@@ -129,7 +129,7 @@ fn leave_out_gate(object: &mut OpenObject, hook: &Hook) -> Result<(), Error> {
     bpf::leave_out_map(object, &hook.gate())
 }
 
-/// Has an object be loaded without a hook that is not for this kernel.
+/// Has an object loaded without a hook that is not for this kernel.
 pub fn leave_out(object: &mut OpenObject, hook: &Hook) -> Result<(), Error> {
     bpf::leave_out(object, &hook.program)?;
     if hook.at == At::Gate { leave_out_gate(object, hook) } else { Ok(()) }
@@ -146,23 +146,23 @@ pub fn attach(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>, gates: bool)
         }
     };
     link.map_err(|e| {
-        // Asked afterwards: a program may come and go at any time.
+        // This is asked after the failure: a program may come and go at any time.
         let why = exclusive(object, hook, cgroup).unwrap_or_else(|| e.to_string());
         kernel(format!("attach {} ({})", hook.program, hook.name), &why)
     })
 }
 
-/// What keeps a program from being attached to the cgroup: one that was attached there without `BPF_F_ALLOW_MULTI`, the way
-/// of before Linux 4.15, which lets no other beside it. (In cgroups below it does no harm: both are run.)
+/// The reason why a program can't be attached to the cgroup: another program was attached there without `BPF_F_ALLOW_MULTI`, the
+/// way before Linux 4.15, which allows no other program beside it. (In cgroups below it does no harm: both are run.)
 pub fn exclusive(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Option<String> {
-    /// Beside others there may be up to 64 (BPF_CGROUP_MAX_PROGS); alone there is one.
+    /// With the flag up to 64 programs may share a place (BPF_CGROUP_MAX_PROGS); without it there is one.
     const MOST: usize = 64;
     if hook.at != At::Cgroup {
         return None;
     }
     let at = bpf::program(object, &hook.program).ok()?.attach_type() as u32;
     let (mut flags, mut ids, mut count) = (0, [0_u32; MOST], MOST as u32);
-    // SAFETY: a descriptor of a cgroup, and room for as many ids as is said.
+    // SAFETY: a descriptor of a cgroup, and room for as many ids as the call says.
     let asked = unsafe {
         libbpf_sys::bpf_prog_query(cgroup.as_raw_fd(), at, 0, &raw mut flags, ids.as_mut_ptr(), &raw mut count)
     };
@@ -179,7 +179,7 @@ pub fn exclusive(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Option
     ))
 }
 
-/// Attaches a program that is loaded already: to its place in the cgroup, or, a gate's, to its hook, which the program knows.
+/// Attaches a loaded program to its place in the cgroup; a gate's program to its hook, which the program knows.
 pub fn attach_loaded(program: BorrowedFd<'_>, hook: &Hook, cgroup: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let failed =
         |why: &dyn std::fmt::Display| kernel(format!("attach {} ({})", hook.program, hook.name), &why.to_string());
@@ -196,12 +196,12 @@ pub fn attach_loaded(program: BorrowedFd<'_>, hook: &Hook, cgroup: BorrowedFd<'_
     if link < 0 {
         return Err(failed(&std::io::Error::from_raw_os_error(-link)));
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: it was just made, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// What it takes to attach a program there that is loaded already, and what that is called. A program of tracing is the
-/// kernel's own business, so whoever may load it may attach it.
+/// The capability that attaching a loaded program there takes, and its name. A tracing program only concerns the kernel itself,
+/// so a process that may load it may attach it.
 fn needed(at: At) -> (CapabilitySet, &'static str) {
     match at {
         At::Cgroup => (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
@@ -209,32 +209,32 @@ fn needed(at: At) -> (CapabilitySet, &'static str) {
     }
 }
 
-/// The privilege that this thread lacks to attach a program there that is loaded already.
+/// The privilege that this thread lacks to attach a loaded program there.
 pub fn lacks(at: At) -> Option<&'static str> {
     let (needed, name) = needed(at);
     let sets = rustix::thread::capabilities(None);
     (!sets.is_ok_and(|sets| sets.effective.contains(needed))).then_some(name)
 }
 
-/// Places in a cgroup where programs come and go, and what the kernel calls them.
+/// Places in a cgroup where programs come and go, and their names in the kernel.
 const PLACES: [(&str, libbpf_sys::bpf_attach_type); 2] =
     [("cgroup ingress", libbpf_sys::BPF_CGROUP_INET_INGRESS), ("cgroup egress", libbpf_sys::BPF_CGROUP_INET_EGRESS)];
 
-/// Has a gate go on into the program of this object, from the next event on.
+/// Has a gate continue in the program of this object, from the next event on.
 pub fn enter(object: &Object, hook: &Hook, gate: &MapHandle) -> Result<(), Error> {
     let program = bpf::program(object, &hook.program)?;
     gate.update(&0_u32.to_ne_bytes(), &program.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
         .map_err(|e| kernel(format!("have the hook of {} use it", hook.program), &e))
 }
 
-/// Has a cgroup's link use the program of this object, from the next packet on.
+/// Makes a cgroup's link use the program of this object, from the next packet on.
 pub fn replace(object: &Object, hook: &Hook, link: &mut Link) -> Result<(), Error> {
     let failed = |e: &dyn std::fmt::Display| kernel(format!("replace the program {}", hook.program), &e.to_string());
     let program = object.progs().find(|p| p.name() == &*hook.program).ok_or_else(|| failed(&"it is not there"))?;
     link.update_prog(&program).map_err(|e| failed(&e))
 }
 
-/// The program of a hook, attached without a gate.
+/// The program of a hook that is attached without a gate.
 pub fn describe(object: &Object, hook: &Hook) -> Result<Program, Error> {
     let id = libbpf_rs::Program::id_from_fd(bpf::program(object, &hook.program)?.as_fd())
         .map_err(|e| kernel(format!("ask for the id of {}", hook.program), &e))?;

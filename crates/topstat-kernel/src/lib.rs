@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The samples of topstat: what is ranked, the eBPF programs that rank it, and the
-//! snapshots taken of their tables.
+//! The samples of topstat: the objects that are ranked, the eBPF programs that rank them, and the snapshots of their tables.
 //!
-//! One folder holds all of one family of samples: its eBPF programs, the header they share
-//! with this crate, and the Rust side. The build finds it; see `build.rs`. Nothing in here
-//! writes text for people; that is `topstat-model`'s.
+//! One folder holds a whole family of samples: its eBPF programs, the header that they share with this crate, and the Rust side.
+//! The build finds it; see `build.rs`. This crate writes no text for people; `topstat-model` does.
 
 mod bpf;
 mod bpffs;
@@ -58,8 +56,8 @@ use std::sync::Arc;
 
 use ranking::RankedFamily;
 
-/// Loads and attaches what the tables need; the other tables of their samples stay off. The
-/// tables may be of one family of samples only.
+/// Loads and attaches the programs that the tables need; the other tables of their samples stay off. The tables have to be of one
+/// family of samples.
 ///
 /// # Errors
 /// See [`Error`]: no privilege, no BTF, no cgroup v2, a program that the kernel refuses.
@@ -78,8 +76,8 @@ pub fn load(tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Sour
     Arc::new(ranking::load(&of, tables, options)?).read(options.cpu_rows)
 }
 
-/// Loads the observers of a family, for this program alone: dropping the state detaches them.
-/// The tables named are on, the others of the family are off.
+/// Loads the observers of a family for this program alone: dropping the state detaches them. The given tables are on, the others
+/// of the family are off.
 ///
 /// # Errors
 /// As [`load`].
@@ -92,11 +90,11 @@ pub fn load_state(family: &Arc<Family>, tables: &[Arc<TableInfo>], options: &Opt
     Ok(Arc::new(ranking::load(&of, tables, options)?))
 }
 
-/// Loads and attaches the account of CPU time, for as long as the reader lives. Its first interval begins. User and system
-/// of the processes in `exact` are told apart by their system calls.
+/// Loads and attaches the account of CPU time, for as long as the reader lives, and begins its first interval. User and system
+/// time of the processes in `exact` are separated by their system calls.
 ///
 /// # Errors
-/// As [`load`]; and where too many are in `exact`.
+/// As [`load`]; also if `exact` has too many processes.
 pub fn load_account(options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn AccountReader>, Error> {
     let of = |family: &Arc<Family>| match &family.kind {
         Kind::Account(account) => Some(account.load),
@@ -106,7 +104,7 @@ pub fn load_account(options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn A
     load(options, exact)
 }
 
-/// The family of ranked tables that a table is of.
+/// The family of ranked tables that a table belongs to.
 fn of_table(table: &TableInfo) -> Result<RankedFamily, Error> {
     let family = catalogue::family_of(&table.sample);
     family.as_ref().and_then(RankedFamily::of).ok_or_else(|| Error::NotLoaded(table.path()))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The maps that hold a family's state: whoever has them can read it, and set it.
+//! The maps that hold a family's state. A process that has them open can read and set the state.
 
 use std::mem::size_of;
 
@@ -14,7 +14,7 @@ pub struct Maps {
     pub banks: MapHandle,
     /// `ts_settings` and the configurations.
     pub settings: MapHandle,
-    /// How many objects there are.
+    /// The numbers of objects.
     pub census: MapHandle,
     /// The constants, which begin with `ts_shape`.
     pub constants: MapHandle,
@@ -25,20 +25,20 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// By what their names end with, in eBPF objects, and of what they are.
+    /// The ends of their names, in eBPF objects.
     const NAMES: [&'static str; 5] = ["banks", ".data.settings", ".data.census", ".rodata.constants", "objects"];
 
-    /// The names of all that a family has, with these of its own.
+    /// The names of all maps of a family that has these further ones.
     pub fn names<'a>(further: &'a [&str]) -> impl Iterator<Item = &'a str> {
         Self::NAMES.into_iter().chain(further.iter().copied())
     }
 
-    /// Those of a loaded object.
+    /// The maps of a loaded object.
     pub fn of(object: &Object, further: &[&str]) -> Result<Self, Error> {
         Self::from(further, |name| bpf::map(object, name))
     }
 
-    /// Each by its name.
+    /// The maps that `get` finds by their names.
     pub fn from(further: &[&str], mut get: impl FnMut(&str) -> Result<MapHandle, Error>) -> Result<Self, Error> {
         let [banks, settings, census, constants, objects] = Self::NAMES;
         Ok(Self {
@@ -51,12 +51,12 @@ impl Maps {
         })
     }
 
-    /// One of the family's own.
+    /// One of the family's further maps.
     pub fn get(&self, name: &str) -> Option<&MapHandle> {
         self.further.iter().find(|(own, _)| own == name).map(|(_, map)| map)
     }
 
-    /// Has programs that are about to be loaded use these maps. Those that they don't have are left out.
+    /// Makes programs that are about to be loaded use these maps. Maps that the programs lack are left out.
     pub fn share(&self, object: &mut OpenObject) -> Result<(), Error> {
         let common = [&self.banks, &self.settings, &self.census, &self.constants, &self.objects];
         let further = self.further.iter().map(|(name, map)| (name.as_str(), map));
@@ -68,17 +68,17 @@ impl Maps {
         Ok(())
     }
 
-    /// The bytes of the constants; empty if they can't be had.
+    /// The bytes of the constants; empty if they can't be read.
     pub fn constants(&self) -> Vec<u8> {
         first(&self.constants).unwrap_or_default()
     }
 
-    /// What the tables were made for.
+    /// The shape that the tables were made for.
     pub fn shape(&self) -> Result<ts_shape, Error> {
         shape_in(&self.constants)
     }
 
-    /// The number that a map of the family's own holds.
+    /// The number in one of the family's further maps.
     pub fn number(&self, name: &str) -> Option<u64> {
         first(self.get(name)?)?.first_chunk().copied().map(u64::from_ne_bytes)
     }
@@ -88,7 +88,7 @@ fn first(map: &MapHandle) -> Option<Vec<u8>> {
     map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()
 }
 
-/// What these constants begin with.
+/// The shape at the beginning of these constants.
 fn shape_in(constants: &MapHandle) -> Result<ts_shape, Error> {
     let failed = |why: &dyn std::fmt::Display| Error::Kernel {
         what: "read the constants of the loaded programs".to_owned(),
@@ -102,15 +102,15 @@ fn shape_in(constants: &MapHandle) -> Result<ts_shape, Error> {
     Ok(bpf::from_bytes(&bytes))
 }
 
-/// The rows that tables keep with these constants, if the entries are as many as that takes: whoever can write to what
-/// is pinned can write anything there.
+/// The rows that tables keep with these constants, if the number of entries fits: a process that can write to pinned state can
+/// write anything there.
 pub fn rows_of(shape: &ts_shape) -> Result<u32, String> {
     let made = topstat_engine::entries_for(shape.top).map_err(|e| e.to_string())?;
     let entries = shape.entries_mask.wrapping_add(1);
     if entries == made { Ok(shape.top) } else { Err(format!("{entries} entries are not what {} rows take", shape.top)) }
 }
 
-/// How many rows the tables keep that have these constants.
+/// The number of rows that tables with these constants keep.
 pub fn top_of(constants: &MapHandle) -> Option<u32> {
     shape_in(constants).ok().map(|shape| shape.top)
 }

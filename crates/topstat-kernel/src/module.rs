@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel module, as `topstat check` sees it: nothing of it is used here.
+//! The kernel module, as `topstat check` sees it. This program does not use it.
 
 use std::fs;
 use std::path::Path;
 
 use crate::report::{Check, Outcome};
 
-/// What is said of it, where it is loaded or installed; most hosts have none.
+/// The check of the module, where it is loaded or installed; most hosts do not have it.
 pub fn check(release: &str) -> Option<Check> {
     look(Path::new("/sys/module"), &Path::new("/lib/modules").join(release), env!("CARGO_PKG_VERSION"))
 }
 
-/// `loaded` has a folder for each module that is, `installed` is where modprobe looks for others, `own` is the version of this
+/// `loaded` has a folder for each loaded module, modprobe looks for others in `installed`, and `own` is the version of this
 /// program.
 fn look(loaded: &Path, installed: &Path, own: &str) -> Option<Check> {
     const NAME: &str = "kernel module";
@@ -37,13 +37,13 @@ fn look(loaded: &Path, installed: &Path, own: &str) -> Option<Check> {
     })
 }
 
-/// Whether a line of modules.dep is of topstat.ko, which may be compressed.
+/// Whether a line of modules.dep names topstat.ko, which may be compressed.
 fn is_topstat(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     name == "topstat.ko" || name.starts_with("topstat.ko.")
 }
 
-/// The other modules of topstat's that are loaded, by name.
+/// The other modules of topstat that are loaded, by name.
 fn observers(loaded: &Path) -> Vec<String> {
     let entries = fs::read_dir(loaded).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -56,7 +56,7 @@ fn observers(loaded: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A host with these files, called so; its check in words.
+    /// The check, in words, of a host with these files. `name` is part of its directory's name.
     fn said(name: &str, files: &[(&str, &str)]) -> Option<String> {
         let root = std::env::temp_dir().join(format!("topstat-module-{}-{name}", std::process::id()));
         for (path, text) in files {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How tables are loaded.
 
-/// How many rows a table keeps, unless the user says otherwise.
+/// The default number of rows of a table.
 pub const DEFAULT_TOP: u32 = 128;
 /// The most rows a table can keep.
 pub const MAX_TOP: u32 = 1024;
 /// The most control groups that can be told apart where the kernel has no storage for them: 3 MiB.
 pub const MAX_GROUPS: u32 = 8192;
 
-/// What to load, and how.
+/// The options of loading tables.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Rows each table keeps, 1 to [`MAX_TOP`].
@@ -19,11 +19,11 @@ pub struct Options {
     pub delay_ms: u32,
     /// Whether snapshots list the rows of every CPU, too, and not only its total.
     pub cpu_rows: bool,
-    /// Objects are threads, where they would be processes.
+    /// Whether objects are threads instead of processes.
     pub threads: bool,
     /// Control groups that can be told apart where the kernel has no storage for them, 1 to [`MAX_GROUPS`].
     pub groups: u32,
-    /// Of counters, those of this network namespace, in the user's words; unless it is given, of the caller's.
+    /// The network namespace whose counters are read, in the user's words; `None`: the caller's.
     pub netns: Option<String>,
     /// The counter by which network namespaces are ranked: `tcp/RetransSegs`.
     pub by: Option<String>,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is remembered of cgroups' paths, so that not every row of every snapshot asks the kernel again.
+//! A cache of cgroups' paths, so that not every row of every snapshot asks the kernel again.
 //!
-//! Names of cgroups are chosen by those to whom a subtree is delegated: they may be long, and there may be many. So what
-//! is remembered is bounded in bytes, and in time:
+//! Users to whom a subtree is delegated choose the names of its cgroups: they may be long, and there may be many. So the cache is
+//! bounded in bytes, and in time:
 //!
-//! - **C1** the entries take at most [`MOST_BYTES`] together; whichever was used the longest ago makes room.
-//! - **C2** after any use of the cache, there is no entry that was not used for [`UNUSED`].
-//! - **C3** what a look-up gives was entered for that id, and is the last that was.
+//! - **C1** the entries take at most [`MOST_BYTES`] together; the least recently used entry makes room.
+//! - **C2** after any use of the cache, it has no entry that was unused for [`UNUSED`].
+//! - **C3** a look-up gives the path that was last entered for that id.
 
 use std::time::{Duration, Instant};
 
@@ -14,44 +14,43 @@ use lru::LruCache;
 
 use crate::cgroup::V1Controller;
 
-/// The most that is remembered. A thousand usual paths, of 80 bytes, take a fifth of it; of the longest that the kernel
-/// gives, which have 4 KiB, it holds 250: more than a table has rows.
+/// The most bytes of all entries. A thousand usual paths, of 80 bytes, take a fifth of it. It holds 250 of the kernel's longest
+/// paths, which have 4 KiB: more than a table has rows.
 pub const MOST_BYTES: usize = 1 << 20;
 
-/// What no snapshot has shown for so long is forgotten: ten times the usual period.
+/// A path that no snapshot has shown for this long is forgotten: ten times the usual period.
 pub const UNUSED: Duration = Duration::from_secs(10);
 
-/// What an entry takes beside its path: a node of the list and a slot of the hash table, each with what the allocator
-/// adds.
+/// Bytes of an entry beside its path: a node of the list and a slot of the hash table, each with the allocator's overhead.
 const ENTRY_BYTES: usize = 128;
 
-/// How much is remembered.
+/// The size of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// Cgroups.
+    /// Number of cgroups.
     pub entries: usize,
-    /// What they take, in bytes.
+    /// Bytes of their entries.
     pub bytes: usize,
 }
 
-/// Which of the mounted hierarchies an id is of.
+/// The hierarchy that an id belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hierarchy {
     V1(V1Controller),
     V2,
 }
 
-/// A cgroup: its hierarchy, and its id there.
+/// A cgroup: its hierarchy, and its id in it.
 pub type Key = (Hierarchy, u64);
 
-/// Paths by ids; the one that was used last comes first.
+/// Paths by ids, the most recently used first.
 pub struct PathCache {
     known: LruCache<Key, Known>,
     bytes: usize,
 }
 
 struct Known {
-    /// `None`: the cgroup was gone before it was asked for.
+    /// `None`: the cgroup was gone before the kernel was asked.
     path: Option<Box<str>>,
     used: Instant,
 }
@@ -63,12 +62,12 @@ impl Known {
 }
 
 impl PathCache {
-    /// One that remembers nothing.
+    /// An empty cache.
     pub fn new() -> Self {
         Self { known: LruCache::unbounded(), bytes: 0 }
     }
 
-    /// What was entered for a cgroup; the inner `None`: it was gone then.
+    /// The path that was entered for a cgroup; the inner `None`: the cgroup was gone then.
     #[allow(clippy::option_option)]
     pub fn get(&mut self, key: Key, now: Instant) -> Option<Option<String>> {
         self.forget_unused(now);
@@ -77,7 +76,7 @@ impl PathCache {
         Some(known.path.as_deref().map(str::to_owned))
     }
 
-    /// Enters what was found.
+    /// Enters the result of a look-up.
     pub fn insert(&mut self, key: Key, path: Option<&str>, now: Instant) {
         self.forget_unused(now);
         let known = Known { path: path.map(Into::into), used: now };
@@ -92,21 +91,21 @@ impl PathCache {
         }
     }
 
-    /// Forgets what was not used for long.
+    /// Forgets entries that were not used for [`UNUSED`].
     pub fn forget_unused(&mut self, now: Instant) {
         while self.known.peek_lru().is_some_and(|(_, known)| now.saturating_duration_since(known.used) >= UNUSED) {
             self.forget_oldest();
         }
     }
 
-    /// Says whether there was one.
+    /// Forgets the least recently used entry. Returns whether there was one.
     fn forget_oldest(&mut self) -> bool {
         let oldest = self.known.pop_lru();
         self.bytes -= oldest.as_ref().map_or(0, |(_, known)| known.bytes());
         oldest.is_some()
     }
 
-    /// How much is remembered.
+    /// The size of the cache.
     pub fn remembered(&self) -> Remembered {
         Remembered { entries: self.known.len(), bytes: self.bytes }
     }

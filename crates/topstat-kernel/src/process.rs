@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What families have in common whose objects are processes or threads, or have one. The eBPF side of it is
-//! `observe/process.bpf.h`.
+//! Code of all families whose objects are processes or threads, or have one. The eBPF side is in `observe/process.bpf.h`.
 
 use libbpf_rs::Object;
 
@@ -9,22 +8,22 @@ use crate::{Error, bpf};
 
 #[allow(non_camel_case_types, missing_docs, unreachable_pub, dead_code, clippy::undocumented_unsafe_blocks)]
 pub mod abi {
-    //! What the programs and this crate share, generated from `observe/process.h`.
+    //! Types that the programs and this crate share, generated from `observe/process.h`.
     include!(concat!(env!("OUT_DIR"), "/process.rs"));
 }
 
-/// What stands in a text as the kernel has it, up to the first zero; `None`: nothing.
+/// A text of the kernel, up to the first zero; `None`: it is empty.
 pub fn text(bytes: &[u8]) -> Option<String> {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
 }
 
-/// The same of a text as C has it.
+/// A text of C, as [`text`].
 pub fn name(comm: &[core::ffi::c_char]) -> Option<String> {
     text(&comm.iter().map(|c| c.to_ne_bytes()[0]).collect::<Vec<_>>())
 }
 
-/// The v1 hierarchy to ask for cgroups: `enum process_v1`.
+/// The v1 hierarchy to ask for cgroups, as an `enum process_v1`.
 pub fn v1_controller() -> u32 {
     match cgroup::v1_controller() {
         None => abi::PROCESS_V1_NONE,
@@ -34,7 +33,7 @@ pub fn v1_controller() -> u32 {
     }
 }
 
-/// Which one that is.
+/// The controller of an `enum process_v1`.
 pub fn v1_hierarchy(number: u32) -> Option<V1Controller> {
     match number {
         abi::PROCESS_V1_MEMORY => Some(V1Controller::Memory),
@@ -44,10 +43,10 @@ pub fn v1_hierarchy(number: u32) -> Option<V1Controller> {
     }
 }
 
-/// Runs the iterator that makes objects of the tasks that are there already.
+/// Runs the iterator that makes objects of the existing tasks.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel does not run it.
 pub fn adopt(object: &Object, iterator: &str) -> Result<(), Error> {
     bpf::iterate(object, iterator, "look for existing tasks").map(drop)
 }

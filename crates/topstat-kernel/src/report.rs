@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a check has found, and the usual reasons why programs don't load.
+//! Results of checks, and the usual reasons why programs don't load.
 
 use crate::Error;
 
 /// The types of the running kernel.
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
-/// What is wrong where they are missing. A container may hide the file of a kernel that has them.
+/// The problem where [`BTF`] is missing. A container may hide the file of a kernel that has the types.
 pub const NO_BTF: &str = "the kernel was built without BTF, or /sys is hidden from this process";
-/// What to do about it.
+/// Advice for that problem.
 pub const WITH_BTF: &str = "show it /sys, or use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y";
 
-/// How a check came out.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is there.
+    /// The feature is there.
     Ok,
     /// It is missing; a fallback is used, or a part is left out.
     Degraded,
-    /// It is missing, and nothing works without.
+    /// It is missing, and nothing works without it.
     Missing,
-    /// This process can't find out: it may not look, or not try.
+    /// This process can't find out: it may neither look nor try.
     Unknown,
 }
 
 /// One line of `topstat check`.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What was looked for: `BTF`, `cgroup v2`, `sample tcp_v4` …
+    /// The feature: `BTF`, `cgroup v2`, `sample tcp_v4` …
     pub name: String,
-    /// How it came out.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What was found (which hook is used, which path, which limit).
+    /// The finding (which hook is used, which path, which limit).
     pub found: String,
-    /// What to do about it; empty where there is nothing to do.
+    /// Advice; empty if there is nothing to do.
     pub advice: String,
 }
 
@@ -49,7 +49,7 @@ impl Check {
         Self { name: name.to_owned(), outcome: Outcome::Unknown, found: found.into(), advice: advice.into() }
     }
 
-    /// What only loading programs tells, where this process can't load any.
+    /// The check of a feature that only loading programs reveals, where this process can't load any.
     pub fn untried(name: &str, obstacle: &Obstacle) -> Self {
         Self::unknown(name, format!("can't be tried: {}", obstacle.reason), SEE_ABOVE)
     }
@@ -57,17 +57,17 @@ impl Check {
 
 const SEE_ABOVE: &str = "the lines above say what is missing";
 
-/// What keeps this process from loading any programs, whatever the kernel has.
+/// An obstacle that keeps this process from loading any programs, whatever the kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// What is wrong.
+    /// The problem.
     pub reason: String,
-    /// What to do about it.
+    /// Advice for it.
     pub advice: &'static str,
 }
 
-/// What keeps this process from loading programs: while there is an obstacle, a program that does not load says nothing of
-/// the kernel.
+/// The obstacle that keeps this process from loading programs. While there is one, a program that does not load reveals nothing
+/// about the kernel.
 pub fn obstacle() -> Option<Obstacle> {
     if !std::path::Path::new(BTF).exists() {
         return Some(Obstacle { reason: format!("{BTF} is missing ({NO_BTF})"), advice: WITH_BTF });
@@ -81,7 +81,7 @@ pub fn obstacle() -> Option<Obstacle> {
     })
 }
 
-/// Whether the programs of samples load, as somebody has `tried`; `found` is for when they do.
+/// Whether the programs of samples load, by the result `tried`; `found` is the finding if they do.
 pub fn loads(name: &str, samples: &str, tried: Result<(), Error>, found: impl Into<String>) -> Check {
     match (tried, obstacle()) {
         (Ok(()), _) => Check::ok(name, found),
@@ -104,7 +104,7 @@ pub fn explain(error: Error, samples: &str) -> Error {
 /// objects by their ids (`SYS_ADMIN`, which also stands for the others).
 const NEEDED: [(&str, u32); 4] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21)];
 
-/// Which of the capabilities that loading needs are not there; `None` when /proc does not tell.
+/// The capabilities that loading needs and this process lacks; `None`: /proc does not report them.
 pub fn missing_capabilities() -> Option<Vec<&'static str>> {
     let status = procfs::process::Process::myself().and_then(|p| p.status()).ok()?;
     Some(NEEDED.iter().filter(|(_, bit)| status.capeff >> bit & 1 == 0).map(|(name, _)| *name).collect())
@@ -113,15 +113,15 @@ pub fn missing_capabilities() -> Option<Vec<&'static str>> {
 /// The inode number of `/proc/self/ns/user` where the user namespace is the host's own: `USER_NS_INIT_INO` of
 /// `linux/nsfs.h`, which the kernel has kept since 3.8.
 const HOSTS_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
-/// What is wrong in another one.
+/// The problem in another user namespace.
 pub const USER_NAMESPACE: &str = "this is a user namespace (a container without privileges, or unshare -U): its \
     capabilities are none outside of it, and eBPF needs the host's";
-/// What to do about it.
+/// Advice for that problem.
 pub const OUTSIDE: &str =
     "run topstat on the host itself, as root, or in a container that shares the host's user namespace";
 
-/// Whether this is a user namespace of somebody's own. Where /proc does not tell it passes for the host's: what is
-/// missing is then said by what fails.
+/// Whether this process is in another user namespace than the host's. If /proc does not report it, the namespace counts as the
+/// host's: the operations that fail then say what is missing.
 pub fn in_user_namespace() -> bool {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.ino() != HOSTS_USER_NAMESPACE)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs that the kernel has kept from programs. A program of tracing is not run where it would interrupt itself on a CPU, or
-//! (where tracepoints are preemptible) stand in for itself; the kernel counts that from Linux 5.12 on.
+//! Counts the runs of programs that the kernel has skipped. A tracing program is not run where it would interrupt itself on a
+//! CPU, or (where tracepoints are preemptible) where another run of it is preempted on that CPU. The kernel counts these from
+//! Linux 5.12 on.
 //!
-//! The count is kept with the program that is attached. Behind a gate (`observe/gate.bpf.h`) programs are replaced and the
-//! gate stays, so an upgrade changes no count, and neither does whoever reads.
+//! The count belongs to the attached program. Behind a gate (`observe/gate.bpf.h`) programs are replaced and the gate stays, so
+//! neither an upgrade nor a reader changes a count.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -17,9 +18,9 @@ use crate::hooks::{At, Hook};
 /// Runs that were skipped since the programs were attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// Of all programs.
+    /// Runs of all programs.
     pub all: u64,
-    /// Of those which push an amount that no later event makes up for: see [`Hook::losing`].
+    /// Runs of the programs that push an amount which no later event makes up for: see [`Hook::losing`].
     pub losing: u64,
 }
 
@@ -30,7 +31,7 @@ pub struct Skipped {
     lacking: Mutex<HashMap<String, Lacking>>,
 }
 
-/// A program, and what its hook says of it.
+/// A program, and the properties of its hook.
 struct Attached {
     program: OwnedFd,
     losing: bool,
@@ -38,13 +39,13 @@ struct Attached {
 }
 
 impl Skipped {
-    /// Of those of the programs that are attached to tracing hooks: where there is a gate, of that one. Those that can't be
+    /// The runs of the programs that are attached to tracing hooks; where there is a gate, of the gate. Programs that can't be
     /// opened are left out: it takes CAP_SYS_ADMIN.
     pub fn by(programs: &[Program], hooks: &[Hook]) -> Self {
         let attached = |hook: &Hook| {
             let named = |name: &str| programs.iter().find(|p| p.name == name);
             let program = named(&hook.enter()).or_else(|| named(&hook.program))?;
-            // SAFETY: a system call with a number.
+            // SAFETY: the system call takes a number, and no memory.
             let program = descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program.id) }).ok()?;
             Some(Attached { program, losing: hook.losing, only_for: hook.only_for })
         };
@@ -52,8 +53,8 @@ impl Skipped {
         Self { programs, lacking: Mutex::default() }
     }
 
-    /// What the kernel has counted of the programs that a sample needs, by a system call to a program, of about two
-    /// microseconds. Kernels before 5.12 say 0.
+    /// The kernel's counts for the programs that a sample needs. It takes a system call for each program, of about two
+    /// microseconds. Kernels before 5.12 report 0.
     pub fn read(&self, sample: &str) -> Runs {
         let mut runs = Runs::default();
         let is_for = |one: &&Attached| one.only_for.is_empty() || one.only_for.contains(&sample);
@@ -65,8 +66,8 @@ impl Skipped {
         runs
     }
 
-    /// Whether rows of a sample that were read before these runs may lack an amount, and so be smaller than an object without
-    /// a row. `reach` is how long a push counts; `None`: for ever.
+    /// Whether rows of a sample may lack an amount, and so be smaller than an object without a row. The rows were read before
+    /// `runs`. `reach` is how long a push counts; `None`: for ever.
     pub fn lacks(&self, sample: &str, runs: Runs, reach: Option<Duration>) -> bool {
         let mut lacking = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
         let lacking = lacking.entry(sample.to_owned()).or_default();
@@ -76,7 +77,7 @@ impl Skipped {
     }
 }
 
-/// When it was last found that amounts are lost. The kernel does not say when that was: for all that is known, just then.
+/// The moment when lost amounts were last found. The kernel does not report when they were lost: it may have been just then.
 #[derive(Default)]
 struct Lacking {
     runs: u64,

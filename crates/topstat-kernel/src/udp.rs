@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How UDP is counted, for all families that count it: by its own functions (`observe/datagram.bpf.h`), which is exact only
-//! where a program is run at each call, or by its packets.
+//! How all families count UDP: by its kernel functions (`observe/datagram.bpf.h`), which is exact only where a program is run at
+//! each call, or by its packets.
 
 use std::sync::OnceLock;
 
@@ -8,15 +8,16 @@ use crate::family::{Feature, Probe, Probes};
 use crate::hooks::Hook;
 use crate::{Error, nowhere};
 
-/// What chooses: `functions`, wherever there are any, or `packets`. When it is not set, functions where each call of them is
-/// seen.
+/// The variable that chooses: `functions`, wherever there are any, or `packets`. If it is not set, functions are taken where each
+/// call of them is seen.
 pub const UDP: &str = "TOPSTAT_UDP";
 /// See [`UDP`].
 pub const FUNCTIONS: &str = "functions";
 /// See [`UDP`].
 pub const PACKETS: &str = "packets";
 
-/// What of all this the kernel has is found out by programs that are beside those of `inet`, which mostly is loaded, too.
+/// The programs that find out which features the kernel has for this. They are in the folder of `inet`, which mostly is loaded,
+/// too.
 pub static PROBES: Probes = Probes::new(include_bytes!(concat!(env!("OUT_DIR"), "/inet/probe.bpf.o")));
 
 fn is_set(way: &str) -> bool {
@@ -28,10 +29,10 @@ pub fn functions_wanted() -> bool {
     !is_set(PACKETS)
 }
 
-/// Whether a choice in the environment is one of two.
+/// Checks that a choice in the environment is one of two.
 ///
 /// # Errors
-/// What it must be.
+/// The variable has another value. The error names the two.
 pub fn is_either(name: &str, ways: [&str; 2]) -> Result<(), Error> {
     match std::env::var_os(name) {
         Some(set) if !ways.iter().any(|way| set == *way) => {
@@ -41,22 +42,22 @@ pub fn is_either(name: &str, ways: [&str; 2]) -> Result<(), Error> {
     }
 }
 
-/// Whether what is set makes sense.
+/// Checks the choice in [`UDP`].
 ///
 /// # Errors
-/// What it must be.
+/// As [`is_either`].
 pub fn ready() -> Result<(), Error> {
     is_either(UDP, [FUNCTIONS, PACKETS])
 }
 
-/// Where functions begin, for the programs `…_received`, `…_sent` and `…_sent6` of a family. A datagram that a program has
-/// missed no later one makes up for.
+/// The hooks at the beginnings of functions, for the programs `…_received`, `…_sent` and `…_sent6` of a family. No later datagram
+/// makes up for a datagram that a program has missed.
 pub fn hooks(family: &str) -> [Hook; 3] {
     let programs = [("received", "__udp_enqueue_schedule_skb"), ("sent", "ip_send_skb"), ("sent6", "ip6_send_skb")];
     programs.map(|(program, function)| Hook::function(&format!("{family}_{program}"), function).losing())
 }
 
-/// What it takes to count by functions. See [`PROBES`].
+/// The features that counting by functions takes. See [`PROBES`].
 pub fn needed() -> Vec<Feature> {
     let without = "UDP is counted by its packets";
     let feature = |probe, name| Feature { probe, name, without };
@@ -75,37 +76,38 @@ pub fn needed() -> Vec<Feature> {
     ]
 }
 
-/// What is in a file of /proc.
+/// The content of a file in /proc.
 fn said(file: &str) -> String {
     std::fs::read_to_string(format!("/proc/{file}")).unwrap_or_default()
 }
 
-/// Whether the kernel was compiled by gcc, by what /proc/version says. By clang it may have been optimised when it was linked:
-/// functions of one file are copied into others, and who calls a copy passes by the programs.
+/// Whether the kernel was compiled by gcc, by the text of /proc/version. A kernel of clang may have been optimised when it was
+/// linked: functions of one file are then copied into others, and a caller of a copy bypasses the programs.
 fn keeps_functions(version: &str) -> bool {
     version.contains("gcc") && !version.contains("clang")
 }
 
-/// [`lets_finish`] of this kernel; asked once, for the daemon gives up the privilege to ask.
+/// [`lets_finish`] of this kernel. It is asked once, since the daemon gives up the privilege to ask.
 fn programs_finish() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| lets_finish(&said("sys/kernel/version"), preemption))
 }
 
-/// Whether a task that runs a program keeps the CPU until it has run, so that no other task finds it running there: the
-/// kernel would leave out that one's run. `version` is /proc/sys/kernel/version: `#1 SMP PREEMPT_DYNAMIC Debian …`.
+/// Whether a task that runs a program keeps the CPU until the program has ended. Otherwise another task may find the program
+/// running there, and the kernel would skip its run. `version` is /proc/sys/kernel/version: `#1 SMP PREEMPT_DYNAMIC Debian …`.
 fn lets_finish(version: &str, preemption: impl FnOnce() -> Option<String>) -> bool {
     match version.split_whitespace().find(|word| word.starts_with("PREEMPT")) {
         None => true,
-        // As it was booted, or set since. Lazy ones preempt, too, when a task has not left the kernel for a tick or two, and
-        // for real-time tasks: of 4,000 datagrams of four threads on a slow host's two CPUs, 235 were missed so.
+        // The model was chosen at boot, or set since. A lazy one preempts, too, when a task has not left the kernel for a tick or
+        // two, and for real-time tasks: on a slow host with two CPUs, 235 of 4,000 datagrams of four threads were missed for that
+        // reason.
         Some("PREEMPT_DYNAMIC") => preemption().is_some_and(|now| matches!(&*now, "none" | "voluntary")),
         Some(_) => false,
     }
 }
 
-/// The one of the preemption models that the kernel has now: debugfs says `none (voluntary) full`. It is mounted for that
-/// alone, and nowhere: it need not be there, and may be hidden.
+/// The preemption model that the kernel has now: debugfs says `none (voluntary) full`. debugfs is mounted for that alone, without
+/// a path: the host may not have mounted it, or may hide it.
 fn preemption() -> Option<String> {
     use rustix::fs::{Mode, OFlags, openat};
     use rustix::mount::MountAttrFlags;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What holds in every snapshot, in one place.
+//! The invariants of every snapshot, in one place.
 
 use crate::snapshot::Snapshot;
 
-/// What is wrong with a snapshot: always a mistake of the code that made it, never of the user.
+/// A fault of a snapshot: always a mistake of the code that made it, never of the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Rows and `other` are not the total.
@@ -16,67 +16,68 @@ pub enum Fault {
         /// The snapshot's `total`.
         total: u64,
     },
-    /// The CPUs' totals, and what all share, are not the total.
+    /// The CPUs' totals, with the part that they share, are not the total.
     #[error("the totals of {cpus} CPUs add up to {sum}, but total is {total}")]
     Cpus {
-        /// How many CPUs there are.
+        /// The number of CPUs.
         cpus: usize,
         /// The sum of their totals.
         sum: u128,
         /// The snapshot's `total`.
         total: u64,
     },
-    /// CPUs are not in ascending order, or one is there twice.
+    /// CPUs are not in ascending order, or a CPU is there twice.
     #[error("cpu {0} stands twice or out of order")]
     CpuOrder(u32),
     /// Rows are not ordered by value, or their ranks do not ascend from 1.
     #[error("the row of rank {0} stands out of order")]
     Order(u32),
-    /// An object has not one field per column, or a row not one number per part.
+    /// The number of fields of an object differs from the number of columns, or the number of parts of a row from the number of
+    /// names.
     #[error("an object has {fields} fields and {parts} parts, but there are {columns} columns and {part_names} parts")]
     Shape {
-        /// How many fields the object has.
+        /// The number of fields of the object.
         fields: usize,
-        /// How many parts the row has.
+        /// The number of parts of the row.
         parts: usize,
-        /// How many columns the snapshot has.
+        /// The number of columns of the snapshot.
         columns: usize,
-        /// How many parts the snapshot names.
+        /// The number of parts that the snapshot names.
         part_names: usize,
     },
-    /// More rows are said to be proven than there are.
+    /// `proven` is larger than the number of rows.
     #[error("{proven} rows are said to be proven, but there are {rows}")]
     Proven {
         /// The snapshot's `proven`.
         proven: u32,
-        /// How many rows there are.
+        /// The number of rows.
         rows: u32,
     },
 }
 
 impl Snapshot {
-    /// Whether rows and `other` are the total, and the CPUs' totals too.
+    /// Whether rows and `other` add up to the total, and the CPUs' totals too.
     pub fn is_additive(&self) -> bool {
         self.check_sums().is_ok()
     }
 
-    /// Verifies all that writers and readers rely on: the sums, the order of rows and CPUs, and that every object has
-    /// a field for each column.
+    /// Verifies everything that writers and readers rely on: the sums, the order of rows and CPUs, and that every object has a
+    /// field for each column.
     ///
     /// # Errors
     ///
-    /// The first [`Fault`] found. Writers do not check: they write what there is, and do not panic on a bad snapshot.
+    /// The first [`Fault`] found. Writers do not check: they write a bad snapshot as it is, and do not panic.
     pub fn check(&self) -> Result<(), Fault> {
         self.check_sums()?;
         self.check_shape()?;
         self.check_order()
     }
 
-    /// Sets `other` to what of the total is not in a row, as a sample does once it has rows and total.
+    /// Sets `other` to the part of the total that is in no row, as a sample does after it has set rows and total.
     ///
     /// # Errors
     ///
-    /// [`Fault::Rows`], with `other` 0, where the rows are more than the total.
+    /// [`Fault::Rows`], with `other` 0, where the rows are larger than the total.
     pub fn settle(&mut self) -> Result<(), Fault> {
         let rows = self.sum_of_rows();
         match u64::try_from(rows).ok().and_then(|rows| self.total.checked_sub(rows)) {
@@ -91,7 +92,7 @@ impl Snapshot {
         }
     }
 
-    // Sums are of 128 bits, so that they cannot wrap and then agree by chance.
+    // Sums have 128 bits, so that they cannot wrap and then agree by chance.
 
     fn sum_of_rows(&self) -> u128 {
         self.rows.iter().map(|row| u128::from(row.value)).sum()

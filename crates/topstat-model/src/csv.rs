@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A snapshot as CSV (RFC 4180, lines ending in a newline): one record per line, always.
 //!
-//! The columns are `time,sample,table,rank,value`, then those of the object, the parts, and `cpus` (joined by spaces).
-//! Every snapshot ends with a record `other` and a record `total`, so named in the `rank` column: the values above
-//! `total` add up to it. After these come, only where there is something to say, records that qualify the snapshot:
+//! The columns are `time,sample,table,rank,value`, followed by the columns of the object, the parts, and `cpus` (joined by
+//! spaces). Every snapshot ends with a record `other` and a record `total`, named in the `rank` column: the values above `total`
+//! add up to it. After these, only where they apply, come records that qualify the snapshot:
 //!
 //! | rank | value | cpus |
 //! |---|---|---|
-//! | `shared` | how much of the total no CPU has for itself | |
-//! | `elapsed` | ms between the two readings that values are of, as per period | |
-//! | `lost contended`, `lost no_memory`, … | how often | |
-//! | `proven` | how many leading rows are proven to be the true top, where not all are | |
-//! | `stale cpus` | how many CPUs could not be brought to the snapshot's instant | which |
-//! | `filtered` | how many rows a filter has hidden | |
+//! | `shared` | the part of the total that belongs to no single CPU | |
+//! | `elapsed` | ms between two readings, where values are the changes between them, converted to the period | |
+//! | `lost contended`, `lost no_memory`, … | number of losses | |
+//! | `proven` | number of leading rows that are proven to be the true top, where not all are | |
+//! | `stale cpus` | number of CPUs that could not be brought to the snapshot's instant | their numbers |
+//! | `filtered` | number of rows that a filter has hidden | |
 //!
-//! Cells of all readings, and the names of columns, are escaped as in [`typeset::escape`](crate::typeset::escape). A cell that
-//! a spreadsheet would take for a formula (it begins with `=`, `+`, `-` or `@`, and is no number) has a single quote before
-//! it; a name has one also where it is a number with a sign.
+//! Cells of all readings, and the names of columns, are escaped as in [`typeset::escape`](crate::typeset::escape). A cell that a
+//! spreadsheet would take for a formula (it begins with `=`, `+`, `-` or `@`, and is not a number) has a single quote before it.
+//! A name has a single quote also where it is a number with a sign.
 
 use std::borrow::Cow;
 use std::io;
@@ -103,12 +103,12 @@ fn of_field(field: &Field) -> Cow<'_, str> {
     }
 }
 
-/// A name as the writers of CSV put it into a record: escaped, and no formula or number.
+/// A name as the writers of CSV put it into a record: escaped, and neither a formula nor a number.
 pub(crate) fn text(text: &str) -> Cow<'_, str> {
     if text.starts_with(['=', '+', '-', '@']) { format!("'{}", escape(text)).into() } else { escape(text) }
 }
 
-/// Any cell as it is written: as [`text`], but numbers stay numbers. A cell that was made safe before stays as it is.
+/// Any cell as it is written: as [`text`], but numbers stay numbers. A cell that is already safe stays unchanged.
 pub(crate) fn cell(cell: &str) -> Cow<'_, str> {
     let is_number = cell.bytes().all(|c| c.is_ascii_digit() || b"+-.eE".contains(&c)) && cell.parse::<f64>().is_ok();
     if is_number { cell.into() } else { text(cell) }

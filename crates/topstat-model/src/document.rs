@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A snapshot read back from the document that [`json::write`](crate::json::write) has made of it.
+//! Reads a snapshot back from the document that [`json::write`](crate::json::write) has made of it.
 //!
-//! A document has no types of columns and no title of the value; [`Shape`] brings them, where the table is known. What
-//! it does not know is inferred: a document of a newer version, with columns that this one has never heard of, is read
-//! all the same. Where there is a `stat` file beside it, that has the order of all columns ([`Titles`]).
+//! A document has neither the types of columns nor the title of the value. For a known table, the caller passes them as a
+//! [`Shape`]. Missing types are inferred: so a document of a newer version, with columns that this version does not know, is read
+//! as well. If there is a `stat` file beside the document, that file has the order of all columns ([`Titles`]).
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -19,19 +19,19 @@ use crate::field::{Column, ColumnKind, Field};
 use crate::snapshot::{CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
 use crate::unit::Unit;
 
-/// The most that Linux has (`NR_CPUS` on x86).
+/// The largest number of CPUs that Linux supports (`NR_CPUS` on x86).
 const MOST_CPUS: usize = 8192;
 
-/// What is known of a table besides its documents.
+/// The knowledge of a table that its documents lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// What describes an object.
+    /// The columns that describe an object.
     pub columns: Vec<Column>,
     /// The title of the value's column; the table's own name where it is empty.
     pub value_name: String,
 }
 
-/// What the header of the rows in a `stat` file says.
+/// The header of the rows in a `stat` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Titles {
     /// The names of the columns that describe an object.
@@ -41,7 +41,7 @@ pub struct Titles {
 }
 
 impl Titles {
-    /// Those of a `stat` file; `None`: it is none.
+    /// The titles of a `stat` file; `None`: the text is no `stat` file.
     pub fn of_stat(stat: &str) -> Option<Self> {
         let (_, all) = stat.split_once("\nall:\n")?;
         let mut columns: Vec<_> = all.lines().next()?.split('\t').map(str::to_owned).collect();
@@ -59,9 +59,9 @@ pub enum Error {
     /// A key has a value that it can't have.
     #[error("not a document of a snapshot: {key} is {value:?}")]
     Value {
-        /// Which.
+        /// The key.
         key: String,
-        /// What it is.
+        /// Its value.
         value: String,
     },
 }
@@ -105,11 +105,11 @@ struct FilterRead {
     of: u32,
 }
 
-/// Reads a document. What each CPU has ordered is not in one, nor are switches: all are taken to be on.
+/// Reads a document. A document has neither the rows that each CPU has ordered nor the switches: all switches are taken to be on.
 ///
 /// # Errors
 ///
-/// Where it is none.
+/// When the text is no document.
 pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<Snapshot, Error> {
     let document: Document<'_> = serde_json::from_slice(text)?;
     let wrong = |key: &str, value: &str| Error::Value { key: key.to_owned(), value: value.to_owned() };
@@ -149,8 +149,7 @@ pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<
     })
 }
 
-/// Reads a document of a table whose columns a `stat` file has named. `known` are columns of which more is known than
-/// their names.
+/// Reads a document of a table whose columns a `stat` file has named. `known` are the columns whose kinds are known.
 ///
 /// # Errors
 ///
@@ -159,7 +158,7 @@ pub fn read_titled(text: &[u8], titles: &Titles, known: &[Column]) -> Result<Sna
     let shape = || Shape { columns: known.to_vec(), value_name: titles.value.clone() };
     let mut snapshot = read(text, |_, _| Some(shape()))?;
     let places: Vec<_> = titles.columns.iter().map(|name| snapshot.column(name)).collect();
-    // No row has a column that is not there.
+    // A column that the document lacks is empty in all rows.
     let column = |(name, place): (&String, &Option<usize>)| {
         place.map_or_else(|| Column::optional(name.clone(), ColumnKind::Text), |place| snapshot.columns[place].clone())
     };
@@ -175,12 +174,12 @@ pub fn time(text: &str) -> Option<SystemTime> {
     crate::time::parse_rfc3339(text)
 }
 
-/// The columns that are known and those that further rows have, and the parts.
+/// The known columns, followed by the unknown columns that rows have; and the parts.
 fn columns(mut columns: Vec<Column>, rows: &[RowRead<'_>]) -> Result<(Vec<Column>, Vec<Cow<'static, str>>), Error> {
     for row in rows {
         let mut next = 0;
         for (name, value) in row.object.iter() {
-            // Rows have their columns in one order: the next is nearly always where the last one was found, and one on.
+            // Rows have their columns in one order: the next column nearly always follows the previous one.
             let rest = columns.get(next..).unwrap_or_default();
             if let Some(place) = rest.iter().position(|column| column.name == name) {
                 next += place + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table as it is in memory, for debugging: what the `dump` file shows. Nothing is synchronised: pushes go on.
+//! A table as it is in memory, for debugging: the contents of the `dump` file. The read is not synchronised: pushes go on.
 //!
 //! ```text
 //! name<TAB>conns_pps
@@ -8,7 +8,7 @@
 //! now<TAB>4295012345
 //! objects<TAB>5000
 //! entries<TAB>256
-//! unkept<TAB>17                    rows of closed objects that made way for larger ones, where such are kept
+//! unkept<TAB>17                    rows of closed objects that made way for larger ones, where these rows are kept
 //! lost contended<TAB>0             every counter, also those that are 0
 //!
 //! cpu 0:
@@ -32,11 +32,11 @@ pub struct DumpSlot {
     pub index: u32,
     /// The value that its object is ordered by.
     pub value: u64,
-    /// When it was last pushed on this CPU, in ticks.
+    /// The time of the latest push on this CPU, in ticks.
     pub time: u64,
-    /// How often it was ordered on this CPU.
+    /// The number of times that it was ordered on this CPU.
     pub count: u64,
-    /// What describes the object: one field for each of [`Dump::columns`].
+    /// The description of the object: one field for each of [`Dump::columns`].
     pub object: Vec<Field>,
 }
 
@@ -49,7 +49,7 @@ pub struct DumpCpu {
     pub slots: Vec<DumpSlot>,
 }
 
-/// See the module.
+/// A dump: see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
     /// The table in its sample.
@@ -62,22 +62,22 @@ pub struct Dump {
     pub period_ms: u32,
     /// The delay in ms.
     pub delay_ms: u32,
-    /// The switches, and who owns the table.
+    /// The switches, and the owner of the table.
     pub settings: Settings,
-    /// How long a slide is, in ticks of the table's clock (jiffies or nanoseconds).
+    /// The length of a slide, in ticks of the table's clock (jiffies or nanoseconds).
     pub ticks_per_slide: u64,
-    /// When it was read, in ticks.
+    /// The time of the read, in ticks.
     pub now: u64,
-    /// How many objects there are.
+    /// The number of objects.
     pub objects: u64,
-    /// How many slots a table has.
+    /// The number of slots of a table.
     pub entries: u32,
-    /// Objects that have ended and whose row made way for a larger one before it had aged out, or found no room, since the
-    /// table was made; none where no row stays.
+    /// The number of ended objects, since the table was made, whose row made way for a larger one before it had aged out, or
+    /// found no room. `None` if the table does not keep ended objects.
     pub unkept: Option<u64>,
-    /// What went missing.
+    /// The losses.
     pub lost: Lost,
-    /// What describes an object.
+    /// The columns that describe an object.
     pub columns: Vec<Column>,
     /// Every CPU that has counted, ascending by number.
     pub cpus: Vec<DumpCpu>,
@@ -87,7 +87,7 @@ pub struct Dump {
 const WORD: u32 = u64::BITS;
 
 impl DumpCpu {
-    /// Which slots are in use: bit `i % 64` of word `i / 64` is slot `i`.
+    /// The slots that are in use: bit `i % 64` of word `i / 64` is slot `i`.
     pub fn bitmap(&self, entries: u32) -> Vec<u64> {
         let mut words = vec![0; entries.div_ceil(WORD) as usize];
         for slot in &self.slots {
@@ -103,7 +103,7 @@ impl DumpCpu {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(dump: &Dump, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut text = String::new();
     format(dump, &mut text).expect("a String takes all");

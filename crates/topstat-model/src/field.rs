@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What describes an object: columns, and the fields in them.
+//! The description of an object: columns, and the fields in them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use crate::typeset::escape;
 
-/// What a column holds. Decides how it is aligned and whether it may be shortened for a narrow terminal.
+/// The kind of a column's values. It decides how the column is aligned and whether it may be shortened for a narrow terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnKind {
     /// An IP address. Never shortened.
@@ -20,9 +20,9 @@ pub enum ColumnKind {
     Id,
     /// A name: shortened at its end (`postgre…`).
     Text,
-    /// A path, whose end says most: shortened at its beginning (`…e/nginx.service`).
+    /// A path. Its end is most significant, so it is shortened at its beginning (`…e/nginx.service`).
     Path,
-    /// Whether something is so: [`Field::True`], or nothing.
+    /// A mark: [`Field::True`], or nothing.
     Mark,
 }
 
@@ -44,7 +44,7 @@ impl ColumnKind {
         }
     }
 
-    /// Whether cells may be shortened to fit a width. Addresses and numbers may not: half an address is a wrong one.
+    /// Whether cells may be shortened to fit a width. Addresses and numbers may not: a shortened one would be wrong.
     pub fn may_shrink(self) -> bool {
         matches!(self, Self::Text | Self::Path)
     }
@@ -55,14 +55,14 @@ impl ColumnKind {
 pub struct Column {
     /// The name in every output, and in filters: `sip`, `pid`, `cgroup`.
     pub name: Cow<'static, str>,
-    /// What the column holds.
+    /// The kind of its values.
     pub kind: ColumnKind,
-    /// Left out of JSON where it is [`Field::None`], and out of text where it is so in all rows.
+    /// Left out of JSON where it is [`Field::None`], and out of text where it is [`Field::None`] in all rows.
     pub optional: bool,
 }
 
 impl Column {
-    /// A column that every object has, if only as [`Field::None`].
+    /// A column that every object has, even if its value is [`Field::None`].
     pub fn new(name: impl Into<Cow<'static, str>>, kind: ColumnKind) -> Self {
         Self { name: name.into(), kind, optional: false }
     }
@@ -76,15 +76,15 @@ impl Column {
 /// The value of one column of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// An address; IPv6 is written as RFC 5952 asks for.
+    /// An address. IPv6 is written by the rules of RFC 5952.
     Ip(IpAddr),
     /// A number, written in full in every output.
     U64(u64),
-    /// A text as the kernel or a user made it: may hold anything, control characters included. Writers see to that.
+    /// A text from the kernel or a user: may contain any characters, including control characters. Writers make it safe.
     Text(String),
-    /// It is so: `true` in JSON and CSV, `yes` in text and `stat`.
+    /// The mark is set: `true` in JSON and CSV, `yes` in text and `stat`.
     True,
-    /// Not known or not there: `null` in JSON, `-` in text and `stat`, empty in CSV.
+    /// Not known or missing: `null` in JSON, `-` in text and `stat`, empty in CSV.
     #[default]
     None,
 }
@@ -98,7 +98,7 @@ impl Field {
 
 /// The field as one line that is safe for a terminal: see [`escape`]. [`Field::None`] is `-`.
 impl Field {
-    /// Whether these fields describe the same object, as what is marked of it may change.
+    /// Whether these fields describe one object. Marks are ignored, because they may change.
     pub fn same_object(a: &[Self], b: &[Self]) -> bool {
         let same = |a, b| a == b || matches!((a, b), (&Self::True, &Self::None) | (&Self::None, &Self::True));
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))

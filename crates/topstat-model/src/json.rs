@@ -9,16 +9,18 @@
 //!  "cpu_totals":{"0":60000,"3":63456}}
 //! ```
 //!
-//! Keys come in this order, and without the line breaks. All numbers are integers, also beyond 2^53. Characters that a
-//! terminal would obey are written as `\u001b`, so that a document may be shown on one; a parser gives them back.
-//! Further keys are there only when they have something to say:
+//! Keys come in this order, and without the line breaks. All numbers are integers, also beyond 2^53. Characters that a terminal
+//! would obey are written as `\u001b`, so a document may be shown on a terminal; a parser restores the characters. Further keys
+//! are there only where they apply:
 //!
 //! | key | where | when |
 //! |---|---|---|
 //! | `"filter":{"text":"pid=77","matched":3,"of":128}` | after `proven` | rows were hidden by a filter |
 //! | `"stale_cpus":[3]` | at the end | these CPUs could not be brought to the snapshot's instant |
-//! | `"elapsed_ms":1003` | after `delay_ms` | values are what came between two readings, as per period: so far apart these were |
-//! | `"shared":12` | after `total` | so much of the total no CPU has for itself: `cpu_totals` and this add up to it |
+//! | `"elapsed_ms":1003` | after `delay_ms` | values are the changes between two readings, converted to the period: the time
+//! between the readings |
+//! | `"shared":12` | after `total` | a part of the total belongs to no single CPU: `cpu_totals` and this part add up to the total
+//! |
 //! | an object's optional columns | in `object` | they have a value; other columns are `null` without one |
 
 use std::io::{self, Write};
@@ -36,7 +38,7 @@ use crate::typeset::is_unsafe;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(snapshot: &Snapshot, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut written = Vec::new();
     line(&Document::from(snapshot), &mut written)?;
@@ -47,14 +49,15 @@ pub fn write(snapshot: &Snapshot, out: &mut (impl Write + ?Sized)) -> io::Result
 ///
 /// # Errors
 ///
-/// When the document cannot be JSON, such as a map whose keys are no texts.
+/// When the document cannot be JSON, such as a map whose keys are not texts.
 pub fn line(document: &impl Serialize, written: &mut Vec<u8>) -> io::Result<()> {
     document.serialize(&mut serde_json::Serializer::with_formatter(&mut *written, TerminalSafe))?;
     written.push(b'\n');
     Ok(())
 }
 
-/// Compact JSON that also escapes what JSON itself would let through to a terminal: DEL, C1, and what reorders text.
+/// Compact JSON that also escapes characters that JSON itself would pass on to a terminal: DEL, C1, and characters that reorder
+/// text.
 struct TerminalSafe;
 
 impl Formatter for TerminalSafe {
@@ -150,7 +153,7 @@ impl<'a> From<&'a Filter> for FilterView<'a> {
     }
 }
 
-// The keys of what follows are known only to the snapshot.
+// Only the snapshot knows the keys of these objects.
 
 struct LostView<'a>(&'a Lost);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Snapshots of ranked tables, intervals of the account of CPU time, and how they are written.
 //!
-//! A [`Snapshot`] is what one read of a table found: the rows at the top, what all other objects add up to, the total,
-//! and whatever is not as it should be (lost counts, rows whose place is not proven, CPUs that did not answer). A sample
-//! fills it in; the writers here turn it into bytes:
+//! A [`Snapshot`] is the result of one read of a table: the rows at the top, the sum of all other objects, the total, and
+//! everything that qualifies them (lost counts, rows whose place is not proven, CPUs that did not answer). A sample fills it in;
+//! the writers here turn it into bytes:
 //!
 //! | writer | for | lossless |
 //! |---|---|---|
@@ -11,18 +11,20 @@
 //! | [`csv`] | spreadsheets and `awk`: one record per line | control characters are escaped |
 //! | [`stat::write`] | the `stat` file of the file tree | control characters are escaped |
 //! | [`dump::write`] | its `dump` file, for debugging | control characters are escaped |
-//! | [`text::write`] | eyes, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
+//! | [`text::write`] | people, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
 //!
-//! A [`histograms::Histograms`] says how often something was how large. A [`stacks::Profile`] is what samples of the kernel's stacks found. An [`interval::Interval`] is what all tasks used of
-//! the CPUs between two instants, a [`counters::Counters`] what counters of the kernel stood at; see there.
+//! A [`histograms::Histograms`] has the distributions of numbers by size. A [`stacks::Profile`] has the samples of the kernel's
+//! stacks in an interval. An [`interval::Interval`] has the usage of the CPUs by all tasks between two instants, a
+//! [`counters::Counters`] the values of counters of the kernel.
 //!
-//! [`events`] are what has happened, one by one. A [`filter`] chooses among whatever has columns.
+//! [`events`] are single events, one by one. A [`filter`] chooses among all things that have columns.
 //!
-//! Both are kinds of [`Reading`], and a [`Sink`] writes readings of any kind: text, JSON or CSV, one after the other.
+//! Snapshots, histograms, and the pictures of profiles, intervals and counters are kinds of [`Reading`]. A [`Sink`] writes
+//! readings of any kind: text, JSON or CSV, one after the other.
 //!
-//! [`document::read`] makes a snapshot again of what [`json::write`] has written.
+//! [`document::read`] reads a snapshot back from the output of [`json::write`].
 //!
-//! This crate knows nothing of libbpf, sockets, the kernel or the terminal it is written to.
+//! This crate does not depend on libbpf, sockets, the kernel or the terminal that it writes to.
 //!
 //! # What always holds
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where readings of every kind are written: one format, and what it needs from one reading to the next.
+//! Writes readings of every kind in one format, and keeps the state that the format needs from one reading to the next.
 
 use std::io;
 
@@ -18,7 +18,7 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// None that can happen in memory.
+    /// No error that can happen in memory.
     pub fn write_field(&mut self, cell: impl AsRef<str>) -> ::csv::Result<()> {
         self.0.write_field(crate::csv::cell(cell.as_ref()).as_ref())
     }
@@ -27,30 +27,30 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// When a record has not as many fields as the first.
+    /// When a record has another number of fields than the first record.
     pub fn write_record<T: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = T>) -> ::csv::Result<()> {
         cells.into_iter().try_for_each(|cell| self.write_field(cell))?;
         self.0.write_record(None::<&[u8]>)
     }
 }
 
-/// What was read at one instant, of any kind: a ranked table, an account. A kind says what stands in each format; a
+/// A reading of any kind at one instant, for instance a ranked table or an account. A kind defines its contents in each format; a
 /// [`Sink`] chooses the format and puts readings one after the other.
 pub trait Reading {
-    /// How many rows there are. Text may show fewer of them.
+    /// The number of rows. Text may show fewer of them.
     fn rows(&self) -> usize;
 
-    /// How many lines of text there are besides the rows, where no row is left out.
+    /// The number of lines of text besides the rows, where no row is left out.
     fn lines_besides(&self, options: TextOptions) -> usize;
 
-    /// Appends text for eyes. Rows have `room` lines, of which at least one shows a row if there is any.
+    /// Appends text for people. Rows have `room` lines; at least one line shows a row if there is any row.
     fn text(&self, room: usize, options: TextOptions, written: &mut Vec<u8>);
 
     /// Appends a document in one line.
     ///
     /// # Errors
     ///
-    /// When it cannot be JSON.
+    /// When it can't be JSON.
     fn json(&self, written: &mut Vec<u8>) -> io::Result<()>;
 
     /// The names of the columns in CSV.
@@ -60,26 +60,26 @@ pub trait Reading {
     ///
     /// # Errors
     ///
-    /// When a record has not as many fields as there are columns.
+    /// When a record has another number of fields than there are columns.
     fn csv_records(&self, records: &mut Records) -> io::Result<()>;
 }
 
-/// How readings are written.
+/// The output format of readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For eyes: not to be parsed.
+    /// For people: not to be parsed.
     #[default]
     Text,
     /// One document per reading and line.
     Json,
-    /// One record per row, and those that qualify them.
+    /// One record per row, and the records that qualify the rows.
     Csv,
 }
 
-/// What there is to write on. Text is limited by it, the other formats never are.
+/// The space to write on. It limits text, and never the other formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// The lines of a terminal that all readings of an instant are to fit, with one left for the cursor.
+    /// The lines of a terminal that all readings of an instant must fit in, with one left for the cursor.
     pub lines: Option<usize>,
     /// The cells of a line.
     pub cells: Option<usize>,
@@ -90,24 +90,25 @@ pub struct Space {
 pub struct Sink {
     format: Format,
     options: TextOptions,
-    /// Text was written before.
+    /// Text has been written.
     begun: bool,
     /// The names of columns that CSV has written last.
     columns: Vec<String>,
 }
 
 impl Sink {
-    /// Nothing is written yet. The options are those of text, whose width comes with each [`Space`].
+    /// A sink that has written nothing yet. The options are the options of text, except the width, which comes with each
+    /// [`Space`].
     pub fn new(format: Format, options: TextOptions) -> Self {
         Self { format, options, begun: false, columns: vec![] }
     }
 
-    /// What the readings of an instant are in this format, after what was written before: text has an empty line between
-    /// two readings, CSV has the names of columns where they are not those of the records before.
+    /// Formats the readings of an instant, to follow the output written before. Text has an empty line between two readings. CSV
+    /// has the names of columns where they differ from the names for the previous records.
     ///
     /// # Errors
     ///
-    /// Those of the reading.
+    /// The errors of the reading.
     pub fn write(&mut self, readings: &[&dyn Reading], space: Space) -> io::Result<Vec<u8>> {
         let mut written = Vec::new();
         for (reading, room) in readings.iter().zip(self.rooms(readings, space)) {
@@ -125,21 +126,21 @@ impl Sink {
         Ok(written)
     }
 
-    /// What is written next stands alone: it takes the place of what was written before.
+    /// Starts afresh: the next output replaces the output written before.
     pub fn restart(&mut self) {
         self.begun = false;
         self.columns.clear();
     }
 
-    /// How many lines the rows of each reading have, of those that are left by all that is not a row: at least one.
+    /// The number of lines for the rows of each reading, at least one. The lines that are not rows are subtracted first.
     pub fn rooms(&self, readings: &[&dyn Reading], space: Space) -> Vec<usize> {
         let Some(lines) = space.lines.filter(|_| self.format == Format::Text) else {
             return vec![usize::MAX; readings.len()];
         };
-        // The lines between readings and the cursor's are as many as the readings.
+        // The lines between readings, together with the cursor's line, are as many as the readings.
         let besides: usize = readings.iter().map(|reading| reading.lines_besides(self.options(space)) + 1).sum();
         let wanted: Vec<_> = readings.iter().map(|reading| reading.rows()).collect();
-        // With no row at all there would be nothing to see.
+        // Without any row there would be nothing to see.
         shares(lines.saturating_sub(besides), &wanted).into_iter().map(|share| share.max(1)).collect()
     }
 
@@ -159,11 +160,11 @@ impl Sink {
     }
 }
 
-/// Shares room among those who want some: nobody gets more than wanted, and what one leaves goes to the others.
+/// Shares room among readings: none gets more than it wants, and the rest goes to the others.
 fn shares(room: usize, wanted: &[usize]) -> Vec<usize> {
     let mut shares = vec![0; wanted.len()];
     let mut order: Vec<_> = (0..wanted.len()).collect();
-    // Whoever wants least leaves most, so is served first.
+    // The reading that wants least leaves most, so it is served first.
     order.sort_by_key(|index| wanted[*index]);
     let mut left = room;
     for (served, index) in order.iter().enumerate() {
@@ -177,7 +178,7 @@ fn shares(room: usize, wanted: &[usize]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// A kind that nothing but this test knows: so many rows, and a name for its column.
+    /// A kind for this test: a number of rows, and the name of its column.
     struct Other(usize, &'static str);
 
     impl Reading for Other {
@@ -218,7 +219,7 @@ mod tests {
         let (all, fitting) = (Space::default(), Space { lines: Some(6), cells: Some(80) });
         let mut text = sink(Format::Text);
         assert_eq!(written(&mut text, &[&Other(2, "a")], all), "a\n0\n0\n");
-        // Six lines less two titles, the line between and the cursor's.
+        // Six lines less two titles, the line between and the cursor's line.
         assert_eq!(written(&mut text, &[&Other(9, "a"), &Other(1, "b")], fitting), "\na\n80\n\nb\n80\n");
         text.restart();
         assert_eq!(written(&mut text, &[&Other(9, "a")], fitting), "a\n80\n80\n80\n80\n");

@@ -11,7 +11,7 @@ use crate::text::TextOptions;
 use crate::unit::{Unit, per_second};
 use crate::{csv, json, text};
 
-/// How pushes become a value. The numbers are those of the `type` file.
+/// How pushes become a value. The numbers are the numbers in the `type` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TableType {
@@ -49,23 +49,23 @@ impl TableType {
 /// One object at the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Tells the object from all others that are or were in the table, from one snapshot to the next. No output has it: what
-    /// was read from one has [`Row::NO_ID`].
+    /// Distinguishes the object from all others that are or were in the table, from one snapshot to the next. Outputs do not
+    /// contain it: a row that was read from an output has [`Row::NO_ID`].
     pub id: [u64; 2],
-    /// The object's place in the table, from 1. Stays what it was when other rows are hidden.
+    /// The object's place in the table, from 1. Stays unchanged when other rows are hidden.
     pub rank: u32,
     /// The object's value over all CPUs, in the snapshot's unit and per its period.
     pub value: u64,
-    /// What describes the object: one field for each of [`Snapshot::columns`].
+    /// The description of the object: one field for each of [`Snapshot::columns`].
     pub object: Vec<Field>,
-    /// What the value is made of: one number for each of [`Snapshot::parts`].
+    /// The parts of the value: one number for each of [`Snapshot::parts`].
     pub parts: Vec<u64>,
     /// The CPUs where the object was pushed within the period (dynamic) or ever (static), ascending.
     pub cpus: Vec<u32>,
 }
 
 impl Row {
-    /// The id of an object of which nobody has told it.
+    /// The id of an object whose id is not known.
     pub const NO_ID: [u64; 2] = [0; 2];
 }
 
@@ -74,32 +74,32 @@ impl Row {
 pub struct CpuRow {
     /// The value that the object had, over all CPUs, at its last push on this CPU.
     pub value: u64,
-    /// What describes the object: one field for each of [`Snapshot::columns`].
+    /// The description of the object: one field for each of [`Snapshot::columns`].
     pub object: Vec<Field>,
 }
 
-/// What one CPU has counted and ordered.
+/// The counts of one CPU, and the objects that it has ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuSection {
     /// The CPU's number.
     pub cpu: u32,
     /// The sum of the pushes on this CPU.
     pub total: u64,
-    /// The CPU could not be brought to the snapshot's instant (it is offline, or did not answer): what is shown of it
-    /// is as of its last push.
+    /// The CPU could not be brought to the snapshot's instant (it is offline, or did not answer): its numbers are as of its last
+    /// push.
     pub stale: bool,
     /// The objects that are ordered on this CPU, highest first.
     pub rows: Vec<CpuRow>,
 }
 
-/// How often something went missing. All zero where all is well.
+/// The losses, by cause. All zero where all is well.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Pushes that were summed but whose ordering was put off, for the CPU was in the midst of ordering.
+    /// Pushes that were summed but whose ordering was put off, because the CPU was already ordering.
     pub contended: u64,
-    /// Pushes without an object, for the kernel had no memory for it. They are in `other`.
+    /// Pushes without an object, because the kernel had no memory for it. They are in `other`.
     pub no_memory: u64,
-    /// Whatever else a sample may lose, by name (as a JSON key: `ring_full`), in the order of the outputs.
+    /// Other losses of a sample, by name (as a JSON key: `ring_full`), in the order of the outputs.
     pub further: Vec<(Cow<'static, str>, u64)>,
 }
 
@@ -116,7 +116,7 @@ impl Lost {
         self.counters().find(|(other, _)| *other == name).map_or(0, |(_, count)| count)
     }
 
-    /// What was lost after `before`: no counter runs backwards, unless the table was made anew in between.
+    /// The losses after `before`: no counter runs backwards, unless the table was made anew in between.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl Lost {
 pub struct Settings {
     /// The table's own `enabled`.
     pub enabled: bool,
-    /// Who registered the table: the sample, or the kernel module.
+    /// The owner of the table: the sample, or the kernel module.
     pub owner: String,
     /// The owner's `enabled`.
     pub owner_enabled: bool,
@@ -156,14 +156,14 @@ impl Settings {
     }
 }
 
-/// Says that rows are hidden since they do not match.
+/// A filter that has hidden rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// The filter in the user's words: `pid=77`.
     pub text: String,
-    /// How many rows match.
+    /// The number of rows that match.
     pub matched: u32,
-    /// How many rows there were before.
+    /// The number of rows before the filter.
     pub of: u32,
 }
 
@@ -173,7 +173,7 @@ pub struct Filter {
 /// [`cpus`](Self::cpus) plus [`shared`](Self::shared): see [`Snapshot::check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When it was taken, by the wall clock. Written in UTC with milliseconds.
+    /// The time of the read, by the wall clock. Outputs have it in UTC with milliseconds.
     pub time: SystemTime,
     /// The sample: `tcp_v4`.
     pub sample: String,
@@ -181,7 +181,7 @@ pub struct Snapshot {
     pub table: String,
     /// Dynamic or static.
     pub kind: TableType,
-    /// What values count.
+    /// The unit of values.
     pub unit: Unit,
     /// The title of the value's column: `pps`.
     pub value_name: String,
@@ -189,34 +189,34 @@ pub struct Snapshot {
     pub period_ms: u32,
     /// An object is ordered at most once per this many ms: 0 to 3600000.
     pub delay_ms: u32,
-    /// Where values are what came between two readings, as per period: the time that has really passed between these.
+    /// The time that has really passed between two readings, where values are the changes between them, converted to the period.
     pub elapsed: Option<Duration>,
-    /// How many rows the table keeps.
+    /// The number of rows that the table keeps.
     pub top: u32,
-    /// How many objects there are, whether in a row or not.
+    /// The number of objects, with or without a row.
     pub objects: u64,
     /// The sum of the pushes to all objects.
     pub total: u64,
-    /// What of the total no CPU has for itself: counters that all CPUs share, and levels that only mean something in all.
-    /// 0 in tables of what is pushed.
+    /// The part of the total that belongs to no single CPU: counters that all CPUs share, and levels, for which only the sum has
+    /// a meaning. 0 in tables that are pushed to.
     pub shared: u64,
-    /// What of the total is not in a row.
+    /// The part of the total that is in no row.
     pub other: u64,
-    /// How many of the leading rows are proven to be the true top: the number of rows where all are. No object without a
-    /// row is larger than one of them, also where objects could not be stored.
+    /// The number of leading rows that are proven to be the true top; the number of rows if all are. No object without a row is
+    /// larger than one of them, even where objects could not be stored.
     pub proven: u32,
     /// Set once rows were hidden by [`Snapshot::retain`].
     pub filter: Option<Filter>,
-    /// What went missing since the table was made.
+    /// The losses since the table was made.
     pub lost: Lost,
-    /// What of it went missing since whoever took this snapshot took the one before, which is what a person is shown:
-    /// a storm of yesterday says nothing of these rows.
+    /// The losses since the previous snapshot of the same reader. Outputs for people show these: losses of yesterday have no
+    /// effect on the present rows.
     pub lost_now: Lost,
-    /// The switches, and who owns the table.
+    /// The switches, and the owner of the table.
     pub settings: Settings,
-    /// What describes an object.
+    /// The columns that describe an object.
     pub columns: Vec<Column>,
-    /// The names of what values are made of: `rx`, `tx`. May be empty.
+    /// The names of the parts of values: `rx`, `tx`. May be empty.
     pub parts: Vec<Cow<'static, str>>,
     /// The top: highest value first, ranks ascending.
     pub rows: Vec<Row>,
@@ -238,11 +238,11 @@ impl Snapshot {
         }
     }
 
-    /// Shows only the objects that `keep` says yes to, given their fields (one for each of [`Snapshot::columns`]) and
-    /// their value; of `all` and of each CPU.
+    /// Shows only the objects for which `keep` returns true, given their fields (one for each of [`Snapshot::columns`]) and their
+    /// value; in `all` and in each CPU.
     ///
-    /// Ranks stay as they were. The values of the hidden rows go to `other`, for rows and `other` are the total in
-    /// every snapshot. `filter` is what the user asked for, as the outputs show it. A second filter narrows the first.
+    /// Ranks stay as they were. The values of the hidden rows go to `other`, because rows and `other` are the total in every
+    /// snapshot. `filter` is the user's text of the filter, as the outputs show it. A second filter narrows the first.
     ///
     /// Only rows of the top are searched: a matching object below the top stays in `other`.
     pub fn retain(&mut self, filter: impl Into<String>, mut keep: impl FnMut(&[Field], u64) -> bool) {
@@ -259,7 +259,7 @@ impl Snapshot {
         });
     }
 
-    /// Hides rows of `all`: the one place that keeps `other` and `proven` right.
+    /// Hides rows of `all`: the only function that keeps `other` and `proven` right.
     fn keep_rows(&mut self, mut keep: impl FnMut(&Row) -> bool) {
         let (mut place, mut proven, mut hidden) = (0, 0, 0_u64);
         self.rows.retain(|row| {
@@ -276,7 +276,7 @@ impl Snapshot {
         self.other = self.other.saturating_add(hidden);
     }
 
-    /// A value as one per second, where that differs from the value itself: in a dynamic table whose period is not 1 s.
+    /// A value as a rate per second, where that differs from the value itself: in a dynamic table whose period is not 1 s.
     pub fn per_second(&self, value: u64) -> Option<f64> {
         (self.kind == TableType::Dynamic && self.period_ms != 1000).then(|| per_second(value, self.period_ms))
     }
@@ -286,12 +286,12 @@ impl Snapshot {
         self.elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Where in [`Row::object`] the column of this name is.
+    /// The index in [`Row::object`] of the column of this name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// The rows whose objects have ended: they are not among [`objects`](Self::objects), which are there now.
+    /// The number of rows whose objects have ended. [`objects`](Self::objects) counts living objects, and so not these.
     pub fn closed(&self) -> u64 {
         let Some(place) = self.column("closed") else { return 0 };
         self.rows.iter().filter(|row| row.object.get(place) == Some(&Field::True)).count() as u64

@@ -27,17 +27,18 @@
 //!
 //! - Paragraphs are separated by one empty line: the header, one section per CPU that has rows (ascending), `all:`
 //!   (there even without rows), and the sums. No line within a paragraph is empty.
-//! - The header and the sums are lines of a key, a tab and a value. Header values are what the files of the same names
-//!   hold; times are in ms.
+//! - The header and the sums are lines of a key, a tab and a value. Header values are the contents of the files of the same
+//!   names; times are in ms.
 //! - A section is its name and a colon, a line of column names, and the rows, highest value first. The description
-//!   columns come first, the value last. What is not known is `-`.
-//! - No field holds a tab or a newline: see [`typeset::escape`](crate::typeset::escape).
-//! - Lines may follow `other`, in this order, and only when they have something to say: `shared` (what of the total no CPU
-//!   has for itself), `elapsed` (ms between the two readings that values are of, as per period), `lost NAME` (how often),
-//!   `proven` (how many leading rows are proven to be the true top, where not all are), `stale cpus` (those that could
-//!   not be brought to the snapshot's instant, separated by spaces) and `filter` (its text, where rows were hidden).
+//!   columns come first, the value last. An unknown value is `-`.
+//! - No field contains a tab or a newline: see [`typeset::escape`](crate::typeset::escape).
+//! - Lines may follow `other`, in this order, and only where they apply: `shared` (the part of the total that belongs to no
+//!   single CPU), `elapsed` (ms between two readings, where values are the changes between them, converted to the period), `lost
+//!   NAME` (number of losses), `proven` (number of leading rows that are proven to be the true top, where not all are), `stale
+//!   cpus` (the CPUs that could not be brought to the snapshot's instant, separated by spaces) and `filter` (its text, where rows
+//!   were hidden).
 //!
-//! So `awk -v RS= '/^all:/'` prints the merge, and `awk -F'\t' '$1 == "other" {print $2}'` what is not in it.
+//! So `awk -v RS= '/^all:/'` prints the merge, and `awk -F'\t' '$1 == "other" {print $2}'` the amount that is in no row.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write};
@@ -50,7 +51,7 @@ use crate::typeset::escape;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(snapshot: &Snapshot, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut text = String::new();
     format(snapshot, &mut text).expect("a String takes all");
@@ -69,7 +70,7 @@ fn format(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
     sums(snapshot, text)
 }
 
-/// What `stat` and `dump` begin with.
+/// The header of `stat` and `dump`.
 pub(crate) fn header(
     table: &str,
     kind: TableType,

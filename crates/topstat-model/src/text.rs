@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A snapshot for eyes: a title, aligned columns, and the sums.
+//! A snapshot as text for people: a title, aligned columns, and the sums.
 //!
 //! ```text
 //! tcp_v4/conns_pps  2026-11-21T08:00:00.000Z  per 1s  5000 objects
@@ -20,24 +20,24 @@ use crate::time::rfc3339;
 use crate::typeset::{Keep, escape, shrink, width};
 use crate::unit::human_ms;
 
-/// Stands between columns, and between the parts of the title.
+/// The space between columns, and between the parts of the title.
 const GAP: &str = "  ";
-/// No column is made narrower than this many cells: less of a name tells nothing.
+/// No column is made narrower than this many cells: a shorter name could not be recognised.
 const NARROWEST: usize = 8;
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// How to write text. The default is for a plain pipe.
+/// The options of text. The default is for a plain pipe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextOptions {
     /// Values as `1.23M` or `4.50Gbit` instead of whole numbers. Ports, pids and counts of objects stay whole.
     pub human: bool,
-    /// Bold and dim by terminal sequences. Whether to is the caller's decision, `NO_COLOR` included.
+    /// Bold and dim by terminal sequences. The caller decides, also about `NO_COLOR`.
     pub color: bool,
-    /// The cells of the terminal. Names and paths are shortened to fit, addresses and numbers never, so that lines may
-    /// still be longer.
+    /// The cells of the terminal. Names and paths are shortened to fit, addresses and numbers never, so lines may still be
+    /// longer.
     pub width: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ pub struct TextOptions {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(snapshot: &Snapshot, options: TextOptions, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut text = Text { options, written: String::new() };
     text.title(snapshot);
@@ -56,7 +56,7 @@ pub fn write(snapshot: &Snapshot, options: TextOptions, out: &mut (impl Write + 
     out.write_all(text.written.as_bytes())
 }
 
-/// How many lines there are besides the rows: the title's; the names of columns, or why there are no rows; the sums.
+/// The number of lines besides the rows: the title; the names of columns, or the reason why there are no rows; the sums.
 pub(crate) fn lines_besides(snapshot: &Snapshot, options: TextOptions) -> usize {
     let mut text = Text { options, written: String::new() };
     text.title(snapshot);
@@ -79,7 +79,7 @@ impl Text {
         }
     }
 
-    /// The title, on as many lines as the width makes of it.
+    /// The title, on as many lines as the width requires.
     fn title(&mut self, snapshot: &Snapshot) {
         let mut line = String::new();
         for part in title(snapshot) {
@@ -120,7 +120,7 @@ fn join(cells: impl Iterator<Item = String>) -> String {
     cells.collect::<Vec<_>>().join(GAP)
 }
 
-/// The parts of the title: what was read, and all that qualifies it.
+/// The parts of the title: the table, and everything that qualifies it.
 fn title(snapshot: &Snapshot) -> Vec<String> {
     let mut parts = vec![
         format!("{}/{}", escape(&snapshot.sample), escape(&snapshot.table)),
@@ -165,7 +165,7 @@ fn title(snapshot: &Snapshot) -> Vec<String> {
     parts
 }
 
-/// Which switches are off.
+/// The names of the switches that are off.
 fn disabled(snapshot: &Snapshot) -> String {
     let settings = &snapshot.settings;
     let switches = [
@@ -177,7 +177,7 @@ fn disabled(snapshot: &Snapshot) -> String {
     off.join(", ")
 }
 
-/// Why there are no rows.
+/// The reason why there are no rows.
 fn no_rows(snapshot: &Snapshot) -> String {
     match (&snapshot.filter, snapshot.kind) {
         (Some(filter), _) if filter.matched == 0 => {
@@ -192,11 +192,11 @@ fn no_rows(snapshot: &Snapshot) -> String {
 /// The labels of the lines below the rows, in the column of the ranks.
 const SUMS: [&str; 2] = ["other", "total"];
 
-/// A column with a cell for each row. Those of ranks and values also have one for each of [`SUMS`].
+/// A column with a cell for each row. The columns of ranks and values also have a cell for each of [`SUMS`].
 struct TextColumn {
     title: String,
     align: Align,
-    /// Which part stays where the column may be shortened.
+    /// The part that stays, if the column may be shortened.
     keep: Option<Keep>,
     cells: Vec<String>,
     width: usize,
@@ -204,7 +204,7 @@ struct TextColumn {
 
 impl TextColumn {
     fn new(title: impl Into<String>, align: Align, keep: Option<Keep>, cells: impl Iterator<Item = String>) -> Self {
-        // Names of columns and parts come from documents, which others may have written.
+        // Names of columns and parts come from documents, which other programs may have written.
         let title = escape(&title.into()).into_owned();
         let cells: Vec<_> = cells.collect();
         let width = cells.iter().chain([&title]).map(|cell| width(cell)).max().unwrap_or(0);
@@ -216,7 +216,7 @@ impl TextColumn {
         Self::new(title, Align::Right, None, cells)
     }
 
-    /// The least width that the column may be given.
+    /// The smallest width of the column.
     fn narrowest(&self) -> usize {
         match self.keep {
             Some(_) => self.width.min(NARROWEST.max(width(&self.title))),
@@ -238,7 +238,7 @@ impl TextColumn {
     }
 }
 
-/// The columns in their order: rank, value, the same per second where that differs, parts, what describes the object.
+/// The columns in their order: rank, value, the rate per second if it differs, parts, the description of the object.
 fn columns(snapshot: &Snapshot, human: bool) -> Vec<TextColumn> {
     let rows = &snapshot.rows;
     let unit = snapshot.unit;
@@ -255,7 +255,7 @@ fn columns(snapshot: &Snapshot, human: bool) -> Vec<TextColumn> {
     let mut columns = vec![TextColumn::numbers("#", ranks.chain(SUMS.map(str::to_owned)))];
     match rates {
         None => columns.push(TextColumn::numbers(escape(&snapshot.value_name), values().map(number))),
-        // The table's own name for its values, such as pps, is true for a period of 1 s only.
+        // The table's own name for its values, such as pps, is right only for a period of 1 s.
         Some(rates) => {
             let period = human_ms(snapshot.period_ms);
             columns.push(TextColumn::numbers(format!("{}/{period}", unit.name()), values().map(number)));
@@ -281,7 +281,7 @@ fn columns(snapshot: &Snapshot, human: bool) -> Vec<TextColumn> {
     columns
 }
 
-/// Narrows the widest column that may be narrowed, until the line fits or nothing more can be done.
+/// Narrows the widest column that may be narrowed, until the line fits or no column can be narrowed any more.
 fn fit(columns: &mut [TextColumn], most: usize) {
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     let mut full = columns.iter().map(|column| column.width).sum::<usize>() + gaps;

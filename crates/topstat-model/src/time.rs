@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 /// The time zone in which instants are written and read; UTC where none was set.
 static ZONE: RwLock<Option<TimeZone>> = RwLock::new(None);
 
-/// Has instants be written and read in this time zone from now on, in the whole process.
+/// Sets the time zone in which the whole process writes and reads instants.
 pub fn use_zone(zone: TimeZone) {
     *ZONE.write().unwrap_or_else(PoisonError::into_inner) = Some(zone);
 }
@@ -28,17 +28,17 @@ pub fn rfc3339(time: SystemTime) -> String {
     written(time, "%Y-%m-%dT%H:%M:%S%.3f", &zone())
 }
 
-/// The same with nanoseconds.
+/// As [`rfc3339`], with nanoseconds.
 pub(crate) fn rfc3339_local_nanos(time: SystemTime) -> String {
     written(time, "%Y-%m-%dT%H:%M:%S%.9f", &zone())
 }
 
-/// In UTC with nanoseconds, for files that are read elsewhere.
+/// As [`rfc3339`], in UTC with nanoseconds, for files that are read on other hosts.
 pub(crate) fn rfc3339_nanos(time: SystemTime) -> String {
     written(time, "%Y-%m-%dT%H:%M:%S%.9f", &TimeZone::UTC)
 }
 
-/// To the minute: `2026-11-21T09:00+01:00`.
+/// An instant to the minute: `2026-11-21T09:00+01:00`.
 pub fn to_the_minute(time: SystemTime) -> String {
     written(time, "%Y-%m-%dT%H:%M", &zone())
 }
@@ -48,9 +48,9 @@ pub(crate) fn clock(time: SystemTime) -> String {
     written(time, "%H:%M:%S%.6f", &zone())
 }
 
-/// The instant of a text as RFC 3339, whatever its offset.
+/// Parses an instant in RFC 3339, with any offset.
 pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
-    // The first is how instants in UTC are written, up to the last of the year 9999.
+    // The first parser is for instants in UTC, up to the last of the year 9999.
     humantime::parse_rfc3339(text).ok().or_else(|| text.parse::<Timestamp>().ok().map(SystemTime::from))
 }
 

@@ -6,21 +6,21 @@ use std::fmt::Write;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Stands where a text was shortened; one cell wide.
+/// The mark of a shortened text; one cell wide.
 const ELLIPSIS: char = '…';
 
-/// Whether a text is of visible ASCII and blanks alone, which take a cell each and harm no terminal. Most are, and this finds
-/// it out without a look at each as a character.
+/// Whether a text consists of visible ASCII and blanks alone, which take a cell each and harm no terminal. Most texts do, and
+/// this check does not decode characters.
 pub fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Replaces what must not reach a terminal or break a line or a tab-separated column: each byte of such a character
-/// becomes `\xHH` (escape is `\x1b`, newline `\x0a`).
+/// Replaces the characters that must not reach a terminal or break a line or a tab-separated column: each byte of such a
+/// character becomes `\xHH` (escape is `\x1b`, newline `\x0a`).
 ///
 /// These are the control characters (C0, DEL, C1), line and paragraph separators, and characters that are invisible or
-/// reorder the text around them. A backslash stays as it is, since the names of systemd's cgroups are full of them
-/// (`getty\x2dpre`); whoever must tell one from an escape reads JSON.
+/// reorder the text around them. A backslash stays unchanged, because the names of systemd's cgroups contain many of them
+/// (`getty\x2dpre`). A program that must distinguish a backslash from an escape reads JSON.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if is_plain(text) || !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -38,7 +38,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// As [`escape`], but lines stay lines.
+/// As [`escape`], but newlines stay.
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
     if text.split('\n').all(|line| matches!(escape(line), Cow::Borrowed(_))) {
         return Cow::Borrowed(text);
@@ -46,7 +46,7 @@ pub fn escape_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(escape).collect::<Vec<_>>().join("\n"))
 }
 
-/// Whether a terminal could obey the character, or a reader be misled by it.
+/// Whether a terminal could obey the character, or the character could mislead a reader.
 pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -65,7 +65,7 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Which part of a text stays when it is shortened.
+/// The part of a text that stays when it is shortened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The beginning: `postgre…`.
@@ -74,8 +74,8 @@ pub enum Keep {
     End,
 }
 
-/// Shortens an escaped text to at most `cells` terminal cells, with `…` where something was cut.
-/// A text that fits stays as it is; zero cells hold nothing.
+/// Shortens an escaped text to at most `cells` terminal cells, with `…` in place of the removed part.
+/// A text that fits stays unchanged; with zero cells the result is empty.
 pub fn shrink(text: &str, cells: usize, keep: Keep) -> Cow<'_, str> {
     if text.width() <= cells {
         return Cow::Borrowed(text);

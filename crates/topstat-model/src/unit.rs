@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What values count, and how they are written for eyes.
+//! The units of values, and how values are written for people.
 
-/// What a table's values count.
+/// The unit of a table's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Packets on a wire or through a layer; the sample says which.
@@ -14,11 +14,11 @@ pub enum Unit {
     Segments,
     /// Time, of whatever clock the sample uses: `12.3ms`.
     Nanoseconds,
-    /// Anything else that is counted: events, calls, errors.
+    /// Any other counts: events, calls, errors.
     Count,
 }
 
-/// A larger unit: from how many of the basic unit on it is used, and what it is called.
+/// A larger unit: the value, in basic units, from which on it is used, and its name.
 type Step = (f64, &'static str);
 
 const SI: &[Step] = &[(1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E")];
@@ -59,7 +59,7 @@ impl Unit {
     /// `12.3ms`. Values below the first larger unit are exact.
     pub fn human(self, value: u64) -> String {
         let (basic, steps) = self.steps();
-        // A u64 beyond 2^53 loses digits as f64 that are not shown anyway.
+        // A u64 beyond 2^53 loses digits as f64 that are not shown.
         match scale(value as f64, steps) {
             Some(scaled) => scaled,
             None => format!("{value}{basic}"),
@@ -68,7 +68,7 @@ impl Unit {
 
     /// Like [`Unit::human`] for a value that may have a fraction, such as a rate: `0.30`, `12.5`, `1.23k`.
     ///
-    /// What is above zero but too small to show is `<0.01`.
+    /// A value above zero that is too small to show is `<0.01`.
     pub fn human_rate(self, value: f64) -> String {
         let (basic, steps) = self.steps();
         match scale(value, steps) {
@@ -89,10 +89,10 @@ impl Unit {
     }
 }
 
-/// The value in the largest step that it reaches once rounded (so never `1000k`), or none where it reaches none.
+/// The value in the largest step that it reaches after rounding (so never `1000k`); `None` if it reaches no step.
 fn scale(value: f64, steps: &[Step]) -> Option<String> {
     let mut reached = steps.iter().rposition(|(size, _)| value >= *size)?;
-    // Three digits are within 0.5% of the value: what is further away does not reach the next.
+    // Three digits are within 0.5% of the value: a value further below does not reach the next step.
     if let Some((next, _)) = steps.get(reached + 1).filter(|(next, _)| value * 1.01 >= *next) {
         let size = steps[reached].0;
         let shown: f64 = three_digits(value / size).parse().expect("just formatted");
@@ -117,7 +117,7 @@ fn three_digits(number: f64) -> String {
 
 /// A value per period as a value per second.
 ///
-/// `period_ms` is in milliseconds, and at least 1 as in every table; 0 is taken for 1.
+/// `period_ms` is in milliseconds, and at least 1 as in every table; 0 counts as 1.
 ///
 /// ```
 /// assert_eq!(topstat_model::per_second(3, 10_000), 0.3);
@@ -126,7 +126,7 @@ pub fn per_second(value: u64, period_ms: u32) -> f64 {
     value as f64 * 1000.0 / f64::from(period_ms.max(1))
 }
 
-/// A number of milliseconds for eyes, exactly: `500ms`, `1s`, `1.5s`, `60s`.
+/// A number of milliseconds for people, exactly: `500ms`, `1s`, `1.5s`, `60s`.
 pub fn human_ms(ms: u32) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where readings come from.
+//! The source of readings and settings, as the view sees it.
 
 use std::time::SystemTime;
 
@@ -8,40 +8,40 @@ use topstat_model::{Snapshot, TableType, Unit};
 /// A table that can be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
-    /// Its sample: `tcp_v4`.
+    /// The name of its sample: `tcp_v4`.
     pub sample: String,
-    /// Its name in the sample: `conns_pps`.
+    /// The name of the table in the sample: `conns_pps`.
     pub table: String,
-    /// What it ranks by, for people.
+    /// What the table ranks by, in words.
     pub about: String,
-    /// How it values pushes.
+    /// How the table values pushes.
     pub kind: TableType,
-    /// What its values count.
+    /// The unit of its values.
     pub unit: Unit,
-    /// The names of what describes its objects.
+    /// The names of the columns that describe its objects.
     pub columns: Vec<String>,
 }
 
 impl TableMeta {
-    /// Its path: `tcp_v4/conns_pps`.
+    /// The path of the table: `tcp_v4/conns_pps`.
     pub fn path(&self) -> String {
         format!("{}/{}", self.sample, self.table)
     }
 }
 
-/// What a table can be set to.
+/// The settings of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Whether pushes count.
     Enabled,
-    /// Over how many ms a dynamic table sums.
+    /// The time over which a dynamic table sums, in ms.
     Period,
-    /// An object is ordered at most once in so many ms.
+    /// The least time between two orderings of an object, in ms.
     Delay,
 }
 
 impl Setting {
-    /// The name of its file.
+    /// The name of the setting's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Enabled => "enabled",
@@ -51,118 +51,117 @@ impl Setting {
     }
 }
 
-/// What a table is set to.
+/// The values of a table's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSettings {
-    /// Its own switch.
+    /// The switch of the table.
     pub enabled: bool,
-    /// Its sample and the root are on: pushes count where it is, too.
+    /// The switches of the sample and of the root are on. Pushes count if the table's switch is on, too.
     pub above: bool,
-    /// Its period.
+    /// The period, in ms.
     pub period_ms: u32,
-    /// Its delay.
+    /// The delay, in ms.
     pub delay_ms: u32,
 }
 
-/// What was recorded at an instant.
+/// The record of an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// A snapshot.
     Snapshot(Box<Snapshot>),
-    /// Nothing was recorded, and why.
+    /// Nothing was recorded, for this reason.
     Nothing(String),
 }
 
 /// A record whose total is the largest of its minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peak {
-    /// When it was recorded.
+    /// The time of the record.
     pub time: SystemTime,
-    /// Its total.
+    /// The total of the record.
     pub total: u64,
 }
 
-/// What a feed reads.
+/// The source that a feed reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// In a word or two: `daemon`, `alone`, `history`.
+    /// A short name: `daemon`, `alone`, `history`.
     pub name: &'static str,
-    /// Options with which `topstat top` reads the same, each after a blank.
+    /// The options with which `topstat top` reads the same source, each after a blank.
     pub options: String,
-    /// Options with which it finds the same records, each after a blank.
+    /// The options with which `topstat top` finds the same records, each after a blank.
     pub history: String,
-    /// A table has to be loaded before it is read for the first time, which costs the whole host something: only what was
-    /// opened is read.
+    /// A table has to be loaded before its first reading, at a cost for the whole host: only tables that were opened are read.
     pub loads: bool,
-    /// Nothing is read but what was recorded: the last record stands for what is there now, and is read once.
+    /// The feed has records alone. The last record stands for the present, and is read once.
     pub recorded: bool,
 }
 
-/// What the daemon costs this host.
+/// The cost of the daemon on this host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// The share of one CPU that its process has taken since it was asked before; `None` at the first time.
+    /// The share of one CPU that the daemon's process has used since the last query; `None` at the first query.
     pub daemon: Option<f64>,
-    /// The share of each CPU that its programs in the kernel take, where they have been measured.
+    /// The share of each CPU that the daemon's programs in the kernel use, if they have been measured.
     pub programs: Option<f64>,
 }
 
-/// Reads tables, and sets them. Errors are for people: what failed, why, and what to do.
+/// Reads tables, and sets them. Error texts are for people: what failed, why, and what to do.
 pub trait Feed {
-    /// The tables there are, in the order in which they are shown.
+    /// The tables, in the order in which they are shown.
     fn tables(&self) -> Vec<TableMeta>;
 
-    /// What it reads.
+    /// The source of the readings.
     fn origin(&self) -> Origin;
 
     /// Reads a table now.
     ///
     /// # Errors
     ///
-    /// Why there is nothing to show.
+    /// When there is nothing to show; the error says why.
     fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String>;
 
-    /// When the table began to count, where the feed knows: a reading that was taken less than a period later has less than
-    /// a period.
+    /// When the table began to count, if the feed knows. A reading that is taken less than a period later covers less than a
+    /// period.
     fn counting_since(&self, _: &TableMeta) -> Option<SystemTime> {
         None
     }
 
-    /// What the daemon costs, where there is one and it tells. To be asked once at the beginning, from when it is measured, and
-    /// then no more often than once a minute: it measures its programs when it is asked.
+    /// The cost of the daemon, if a daemon runs and reports it. The first call, at the beginning, starts the measurement. Further
+    /// calls come at most once a minute: each call has the daemon measure its programs.
     fn cost(&mut self) -> Option<Cost> {
         None
     }
 
-    /// What was recorded of a table at an instant.
+    /// The record of a table at an instant.
     ///
     /// # Errors
     ///
-    /// Why that can't be told.
+    /// When the record can't be read; the error says why.
     fn at(&mut self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String>;
 
-    /// Peaks of all that was recorded of a table, the oldest first; none where nothing was recorded.
+    /// The peaks of all records of a table, the oldest first; empty where there are no records.
     ///
     /// # Errors
     ///
-    /// Why that can't be told.
+    /// When the records can't be read; the error says why.
     fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String>;
 
-    /// What these tables are set to: of each, or why that can't be told, or has no sense here. They are asked for together,
-    /// since many have switches above them in common.
+    /// The settings of these tables. The error of a table says why its settings can't be read, or have no sense here. Settings of
+    /// several tables are read by one call, since many tables share the switches above them.
     fn settings(&mut self, tables: &[&TableMeta]) -> Vec<Result<TableSettings, String>>;
 
     /// Sets a table.
     ///
     /// # Errors
     ///
-    /// Why it is refused.
+    /// When the setting is refused; the error says why.
     fn set(&mut self, table: &TableMeta, setting: Setting, value: u32) -> Result<(), String>;
 
-    /// Saves a snapshot, and says where.
+    /// Saves a snapshot, and returns the path of its file.
     ///
     /// # Errors
     ///
-    /// Why it can't be saved.
+    /// When the snapshot can't be saved; the error says why.
     fn save(&mut self, snapshot: &Snapshot) -> Result<String, String>;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host's own CPUs and network, and what this program costs: what the overview begins with.
+//! The CPUs and the network of the host, and the cost of this program: the first line of the overview.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -8,18 +8,18 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the host did between two looks.
+/// The activity of the host between two looks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
     /// How busy each CPU was, from 0 to 1.
     pub cpus: Vec<f64>,
-    /// Bits per second that devices have received and sent, loopback apart.
+    /// Bits per second that devices have received and sent, without loopback.
     pub net: Option<(u64, u64)>,
     /// The share of a CPU that this program has used.
     pub own: Option<f64>,
 }
 
-/// Looks at the host, again and again.
+/// Looks at the host repeatedly.
 #[derive(Debug, Default)]
 pub struct Looker {
     before: Option<Look>,
@@ -27,7 +27,7 @@ pub struct Looker {
     dev: Source,
 }
 
-/// A file of /proc that is read again and again. It stays open: to open it takes as long as to read it.
+/// A file of /proc that is read repeatedly. It stays open: opening it takes as long as reading it.
 #[derive(Debug, Default)]
 struct Source {
     file: Option<File>,
@@ -37,15 +37,15 @@ struct Source {
 #[derive(Debug)]
 struct Look {
     at: Instant,
-    /// Ticks in all and idle, of each CPU.
+    /// All ticks and the idle ticks of each CPU.
     cpus: Vec<(u64, u64)>,
-    /// Bytes received and sent.
+    /// The bytes received and sent.
     net: (u64, u64),
     own_ns: u64,
 }
 
 impl Looker {
-    /// What happened since the last look; nothing at the first.
+    /// The activity since the last look; `None` at the first look.
     pub fn look(&mut self) -> Option<Host> {
         let own = clock_gettime(ClockId::ProcessCPUTime);
         let now = Look {
@@ -60,11 +60,12 @@ impl Looker {
     }
 }
 
-/// What one call reads: on most hosts all. Files of /proc have no size, and cost a call for each part of them.
+/// The bytes that one call reads, which is the whole file on most hosts. Files of /proc have no size, and each part of them costs
+/// a call.
 const AT_ONCE: usize = 32 << 10;
 
 impl Source {
-    /// The text of the file; none where it can't be read.
+    /// The text of the file; empty where the file can't be read.
     fn read(&mut self, path: &str) -> Cow<'_, str> {
         if self.file.is_none() {
             self.file = File::open(path).ok();
@@ -103,18 +104,18 @@ fn difference(before: &Look, now: &Look) -> Host {
     }
 }
 
-/// Of each CPU all ticks, and those in which it was idle or waited for a disk, as proc(5) has them.
+/// All ticks of each CPU, and the ticks in which it was idle or waited for a disk, as in proc(5).
 fn cpus(stat: &str) -> Vec<(u64, u64)> {
     let of_cpu = |line: &str| {
         let rest = line.strip_prefix("cpu").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))?;
         let ticks: Vec<u64> = rest.split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
-        // Guests' time is in user and nice, too.
+        // The time of guests is part of user and nice.
         Some((ticks.iter().take(8).sum(), ticks.get(3)? + ticks.get(4)?))
     };
     stat.lines().filter_map(of_cpu).collect()
 }
 
-/// The bytes that all devices but loopback have received and sent.
+/// The bytes that all devices except loopback have received and sent.
 fn net(dev: &str) -> (u64, u64) {
     let of_device = |line: &str| {
         let (name, rest) = line.split_once(':')?;
@@ -140,7 +141,7 @@ mod tests {
             assert!(source.read(name) == text, "{size}");
         }
         std::fs::remove_file(&path).unwrap();
-        // What /proc says is what it says now, though it is the same open file.
+        // An open file of /proc gives the present values at each read.
         let mut source = Source::default();
         let mut ticks = || cpus(&source.read("/proc/stat")).iter().map(|(all, _)| all).sum::<u64>();
         let (first, begun) = (ticks(), Instant::now());

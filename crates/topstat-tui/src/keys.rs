@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The key map: one list, by which keys are understood and of which the help is made.
+//! The key map: one list, which interprets keys and makes the help.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -8,64 +8,64 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 pub enum Action {
     /// Ends the view.
     Quit,
-    /// Leaves the screen, the filter or the past: one thing at a time.
+    /// Leaves the screen, the filter or the past, one at a time.
     Back,
     /// Shows the keys.
     Help,
-    /// Moves the selection by so many rows.
+    /// Moves the selection by this many rows.
     Move(i32),
-    /// Moves it by so many pages.
+    /// Moves the selection by this many pages.
     Page(i32),
-    /// To the first row.
+    /// Selects the first row.
     First,
-    /// To the last row.
+    /// Selects the last row.
     Last,
-    /// Opens what is selected.
+    /// Opens the selection.
     Open,
-    /// To the next table, or the one before.
+    /// Goes to the next table, or to the previous one.
     Table(i32),
-    /// To the overview.
+    /// Goes to the overview.
     Overview,
-    /// Freezes what is shown.
+    /// Freezes the view.
     Freeze,
-    /// Sorts by the next column, or the one before.
+    /// Sorts by the next column, or by the previous one.
     Sort(i32),
-    /// Turns the order round.
+    /// Reverses the order.
     Reverse,
-    /// Begins to type a filter.
+    /// Begins the input of a filter.
     Filter,
-    /// Moves in time by so many seconds.
+    /// Moves in time by this many seconds.
     Time(i64),
-    /// Begins to type a time.
+    /// Begins the input of a time.
     Jump,
-    /// Back to what is there now.
+    /// Goes back to the present.
     Live,
-    /// Shows the command that prints what is shown.
+    /// Shows the command that prints the screen.
     Command,
-    /// Saves what is shown as JSON.
+    /// Saves the snapshot as JSON.
     Save,
-    /// Values per second, or as counted.
+    /// Shows values per second, or as counted.
     Exact,
-    /// Begins to type a period.
+    /// Begins the input of a period.
     Period,
-    /// Begins to type a delay.
+    /// Begins the input of a delay.
     Delay,
-    /// Turns the table on or off.
+    /// Begins the input of the table's switch.
     Enabled,
-    /// Shows what all tables are set to.
+    /// Shows the settings of all tables.
     Settings,
 }
 
 /// One line of the key map.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
-    /// The keys, and what they are called.
+    /// The keys and their names.
     keys: &'static [(KeyCode, &'static str)],
-    /// What they do.
+    /// The action of the keys.
     pub action: Action,
-    /// The same, in words.
+    /// The action in words.
     pub about: &'static str,
-    /// Under which title it stands in the help.
+    /// The title of the group in the help.
     pub group: &'static str,
 }
 
@@ -84,7 +84,7 @@ const PAST: &str = "Past";
 const SET: &str = "Set (with the daemon's rights)";
 use KeyCode::{Backspace, Char, Down, End, Enter, Esc, F, Home, Left, PageDown, PageUp, Right, Tab, Up};
 
-/// All of them, in the order of the help.
+/// All bindings, in the order of the help.
 pub const KEYS: &[Binding] = &[
     bind(&[(Up, "Up")], Action::Move(-1), "one row up", MOVE),
     bind(&[(Down, "Down")], Action::Move(1), "one row down", MOVE),
@@ -122,13 +122,13 @@ pub const KEYS: &[Binding] = &[
 ];
 
 impl Binding {
-    /// Its keys, as the help has them: `Up k`.
+    /// The names of the keys, as the help shows them: `Up k`.
     pub fn names(&self) -> String {
         self.keys.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// What a key does; nothing where it is not bound.
+/// The action of a key; `None` if the key is not bound.
 pub fn action(key: KeyEvent) -> Option<Action> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {

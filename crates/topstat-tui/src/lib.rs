@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The live view: what `topstat` shows on a terminal.
 //!
-//! | module | what it knows |
+//! | module | content |
 //! |---|---|
-//! | [`feed`] | where readings come from, and what can be set: a trait, and messages |
-//! | [`state`] | all that is shown, and what keys do to it; knows no terminal |
+//! | [`feed`] | the source of readings and settings: a trait and its messages |
+//! | [`state`] | the state of the view, and the effect of keys on it; independent of a terminal |
 //! | [`past`] | the last ten minutes of each table |
-//! | [`rows`] | which rows of a reading are shown, and in which order |
-//! | [`keys`] | the key map, which the help is made of |
-//! | `draw` | state as a frame |
-//! | `terminal` | the terminal: taken, given back whatever happens, and read |
+//! | [`rows`] | the rows of a reading that are shown, and their order |
+//! | [`keys`] | the key map, from which the help is made |
+//! | `draw` | draws the state as a frame |
+//! | `terminal` | the terminal: taken, read, and always given back |
 //!
-//! A thread draws and takes keys; the thread that calls [`run`] reads. So a key is answered while a reading takes its
+//! One thread draws and takes keys; the thread that calls [`run`] reads tables. So a key is answered while a reading takes its
 //! time.
 
 #![warn(missing_docs)]

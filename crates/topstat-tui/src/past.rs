@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The last ten minutes of a table, in memory.
 //!
-//! Six hundred readings of 128 rows with names and paths in each are 40 MB, and there are dozens of tables. So an object is
-//! in memory once for as long as a reading has it, and its rows have only their numbers: about 4 MB for a table whose
-//! objects stay, or come back. [`Past::at`] puts a reading together again.
+//! Six hundred readings of 128 rows, each row with names and paths, take 40 MB, and there are dozens of tables. So an object is
+//! stored once for as long as a reading has it, and its rows keep only their numbers: about 4 MB for a table whose objects stay,
+//! or come back. [`Past::at`] rebuilds a reading.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::{HashSet, VecDeque};
@@ -17,36 +17,36 @@ use topstat_model::{Field, Row, Snapshot};
 
 /// How far back memory reaches.
 pub const KEPT: Duration = Duration::from_secs(600);
-/// No more than this many readings, however often a table is read: ten minutes, each second.
+/// The most readings, however often a table is read: ten minutes, with a reading each second.
 const MOST: usize = 601;
 
-/// Objects of a table are not swept before there are so many: those of several readings of 128 rows.
+/// The objects of a table are not swept below this number: it covers several readings of 128 rows.
 const LEAST_SWEPT: usize = 1024;
 
 /// Readings of a table, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     readings: VecDeque<Reading>,
-    /// The objects of all readings, each in memory once: where many share the top they come and go. All that describes each
-    /// row is hashed at each reading, which takes the default hasher a twentieth of a refresh.
+    /// The objects of all readings, each stored once: where many objects compete for the top, they come and go. The full
+    /// description of each row is hashed at each reading. With the default hasher this takes a twentieth of a refresh.
     objects: HashSet<Known, RandomState>,
-    /// From how many objects on those that no reading has any more are forgotten.
+    /// The number of objects at which the objects that no reading has are removed.
     sweep_at: usize,
     last: Option<Arc<Snapshot>>,
-    /// How many readings were added, ever.
+    /// The number of readings that were ever added.
     added: u64,
 }
 
-/// An object.
+/// An object, which readings share.
 #[derive(Debug)]
 struct Object {
-    /// What describes it, without marks: an object that is marked later is the same.
+    /// The description of the object, without marks: an object that is marked later is still one object.
     fields: Vec<Field>,
-    /// The last reading that has it, as they are counted.
+    /// The number of the last reading that has the object.
     seen: AtomicU64,
 }
 
-/// The one place that an object has in memory. It is found by what describes it.
+/// The stored copy of an object. It is found by the object's description.
 #[derive(Clone, Debug)]
 struct Known(Arc<Object>);
 
@@ -78,12 +78,12 @@ fn unmarked(object: &[Field]) -> Cow<'_, [Field]> {
     Cow::Owned(object.iter().map(unmark).collect())
 }
 
-/// Rows whose objects a reading no longer has.
+/// Rows whose objects a new reading no longer has.
 #[derive(Clone, Debug)]
 pub struct Gone {
-    /// The time of the reading before, which has them.
+    /// The time of the reading before, which has the rows.
     pub last_seen: SystemTime,
-    /// As they were in it.
+    /// The rows of that reading.
     pub rows: Vec<Row>,
 }
 
@@ -93,9 +93,9 @@ struct Reading {
     /// All but the rows.
     head: Snapshot,
     rows: Vec<Packed>,
-    /// The parts of all rows, one row's after the other's.
+    /// The parts of all rows, row by row.
     parts: Vec<u64>,
-    /// The CPUs of all rows, as their numbers in [`Packed::cpus`] say.
+    /// The CPUs of all rows, row by row: [`Packed::cpus`] has the number of each row's.
     cpus: Vec<u32>,
 }
 
@@ -103,33 +103,33 @@ struct Reading {
 struct Packed {
     id: [u64; 2],
     object: Arc<Object>,
-    /// Its marks: a bit for each of the first columns.
+    /// The marks of the row: a bit for each of the first columns.
     marks: u32,
     rank: u32,
-    /// How many CPUs it has.
+    /// The number of CPUs of the row.
     cpus: u32,
     value: u64,
 }
 
-/// What a reading comes to.
+/// The sums of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sums {
-    /// When it was taken.
+    /// The time of the reading.
     pub time: SystemTime,
-    /// What all rows add up to.
+    /// The sum of all rows.
     pub rows: u64,
-    /// What is in no row.
+    /// The part of the total that is in no row.
     pub other: u64,
 }
 
 impl Past {
-    /// Adds a reading, and says what is gone since the one before. What each CPU has ordered is left out: it is not shown,
-    /// and would be most of it.
+    /// Adds a reading, and returns the rows that are gone since the reading before. The rows of each CPU are left out: they are
+    /// not shown, and would be most of the memory.
     pub fn add(&mut self, mut snapshot: Snapshot) -> Gone {
         for section in &mut snapshot.cpus {
             section.rows = Vec::new();
         }
-        // A clock that was set back begins a past of its own.
+        // If the clock was set back, a new past begins.
         if self.last.as_ref().is_some_and(|last| last.time > snapshot.time) {
             self.readings.clear();
         }
@@ -139,7 +139,7 @@ impl Past {
         let time = snapshot.time;
         let before = self.last.replace(Arc::new(snapshot));
         let last_seen = before.as_ref().map_or(time, |before| before.time);
-        // Rows of the reading before stand as it has packed them; where a clock was set back, it is no longer there.
+        // The reading before has packed its rows in this order. If the clock was set back, it is no longer there.
         let packed = self.readings.len().checked_sub(2).map(|place| &self.readings[place].rows);
         let stays = |(place, row): (usize, &Row)| match packed.and_then(|packed| packed.get(place)) {
             Some(packed) => packed.object.seen.load(Ordering::Relaxed) == self.added,
@@ -151,7 +151,7 @@ impl Past {
             self.readings.pop_front();
         }
         if self.objects.len() >= self.sweep_at {
-            // One reference is the set's own.
+            // One reference belongs to the set.
             self.objects.retain(|known| Arc::strong_count(&known.0) > 1);
             self.sweep_at = (self.objects.len() * 2).max(LEAST_SWEPT);
         }
@@ -163,23 +163,23 @@ impl Past {
         self.objects.get(&*unmarked(object)).is_some_and(|known| known.0.seen.load(Ordering::Relaxed) == self.added)
     }
 
-    /// The last.
+    /// The last reading.
     pub fn last(&self) -> Option<&Arc<Snapshot>> {
         self.last.as_ref()
     }
 
-    /// The last one that is not after this instant; none where memory does not reach as far back.
+    /// The last reading that is not after this instant; `None` where memory does not reach as far back.
     pub fn at(&self, time: SystemTime) -> Option<Snapshot> {
         let after = self.readings.partition_point(|reading| reading.head.time <= time);
         after.checked_sub(1).map(|place| self.readings[place].unpack())
     }
 
-    /// Whether memory reaches as far back.
+    /// Whether memory reaches back to this instant.
     pub fn reaches(&self, time: SystemTime) -> bool {
         self.readings.front().is_some_and(|first| first.head.time <= time)
     }
 
-    /// What each reading comes to, the oldest first.
+    /// The sums of each reading, the oldest first.
     pub fn sums(&self) -> impl DoubleEndedIterator<Item = Sums> + ExactSizeIterator {
         self.readings.iter().map(|Reading { head, .. }| Sums {
             time: head.time,
@@ -188,7 +188,7 @@ impl Past {
         })
     }
 
-    /// What each reading says of an object, the oldest first; none where it had no row.
+    /// The values of an object in each reading, the oldest first; `None` for a reading without a row of the object.
     pub fn of(&self, object: &[Field]) -> impl Iterator<Item = (SystemTime, Option<Of<'_>>)> {
         let mut known = None;
         self.readings.iter().map(move |reading| {
@@ -202,18 +202,18 @@ impl Past {
     }
 }
 
-/// What a reading says of an object.
+/// The values of an object in a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Of<'a> {
-    /// Its value.
+    /// The value of the object.
     pub value: u64,
-    /// The parts of it, as many as the table has.
+    /// The parts of the value, as many as the table has.
     pub parts: &'a [u64],
 }
 
 impl Reading {
-    /// Objects that are known are shared, and all are known then.
-    #[allow(clippy::mutable_key_type)] // what changes is no part of what it is found by
+    /// Packs a reading. Known objects are shared; new objects become known.
+    #[allow(clippy::mutable_key_type)] // the field that changes is no part of the key
     fn pack(snapshot: &Snapshot, known: &mut HashSet<Known, RandomState>, seen: u64) -> Self {
         let parts = snapshot.rows.first().map_or(0, |row| row.parts.len()) * snapshot.rows.len();
         let (mut parts, mut cpus) = (Vec::with_capacity(parts), Vec::with_capacity(snapshot.rows.len()));
@@ -241,7 +241,7 @@ impl Reading {
             }
         };
         let rows = snapshot.rows.iter().map(&mut pack).collect();
-        // The rows are not cloned to be thrown away.
+        // The rows are not cloned, since the clones would be thrown away.
         let head = Snapshot {
             rows: Vec::new(),
             sample: snapshot.sample.clone(),
@@ -259,8 +259,8 @@ impl Reading {
         Self { head, rows, parts, cpus }
     }
 
-    /// The place of an object's row. Where it is `known` in memory, which it is from reading to reading while it stays at the
-    /// top, it is told by that: to compare all that describes objects, in hundreds of readings, takes as long as a frame.
+    /// The place of an object's row. `known` is the stored copy of the object, which stays one copy while the object is at the
+    /// top, and is compared first. To compare full descriptions in hundreds of readings takes as long as a frame.
     fn place(&self, object: &[Field], known: &mut Option<Arc<Object>>) -> Option<usize> {
         let same = known.as_ref().and_then(|known| self.rows.iter().position(|row| Arc::ptr_eq(&row.object, known)));
         same.or_else(|| {

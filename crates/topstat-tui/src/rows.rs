@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which rows of a reading are shown, and in which order.
+//! The rows of a reading that are shown, and their order.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use topstat_model::{Field, Row, Snapshot};
 
 use crate::past::{Gone, Past};
 
-/// How long rows that have ended are still shown.
+/// How long ended rows are still shown.
 pub const ENDED_FOR: Duration = Duration::from_secs(10);
-/// The most rows that have ended and are still shown.
+/// The most ended rows that are shown.
 const MOST_ENDED: usize = 64;
 
-/// What an object is told by, from reading to reading: all that describes it.
+/// The identity of an object from reading to reading: its full description.
 pub type ObjectId = Vec<Field>;
 
-/// By what rows are ordered.
+/// The order of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortBy {
-    /// By rank: as the table does.
+    /// By rank: the order of the table.
     #[default]
     Rank,
     /// By a part of the value, the largest first.
@@ -33,39 +33,39 @@ pub enum SortBy {
 /// A row as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown<'a> {
-    /// The row as it was read last.
+    /// The row as it was last read.
     pub row: &'a Row,
-    /// When it was there last, if it no longer is.
+    /// When the row was last read, if it has ended.
     pub ended: Option<SystemTime>,
 }
 
-/// The rows that are shown of a reading, in their order. They are not copied: each frame asks for them.
+/// The rows of a reading that are shown, in their order. They are not copied, since each frame asks for them.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     reading: Option<Arc<Snapshot>>,
-    /// Places of rows of the reading.
+    /// The places of rows of the reading.
     places: Vec<usize>,
-    /// Come after these.
+    /// Ended rows, which come after the others.
     ended: Vec<(SystemTime, Arc<Row>)>,
 }
 
 impl Rows {
-    /// How many there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.places.len() + self.ended.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many of them the reading has: those that have not ended.
+    /// The number of rows that have not ended.
     pub fn of_reading(&self) -> usize {
         self.places.len()
     }
 
-    /// The row in this place.
+    /// The row at this place.
     pub fn get(&self, place: usize) -> Option<Shown<'_>> {
         let Some(place) = self.places.get(place) else {
             let (since, row) = self.ended.get(place - self.places.len())?;
@@ -75,20 +75,20 @@ impl Rows {
         Some(Shown { row, ended: None })
     }
 
-    /// All of them.
+    /// All rows.
     pub fn iter(&self) -> impl Iterator<Item = Shown<'_>> {
         (0..self.len()).filter_map(|place| self.get(place))
     }
 }
 
-/// Rows that were there and no longer are.
+/// Rows that have ended.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
     rows: Vec<(SystemTime, Arc<Row>)>,
 }
 
 impl Ended {
-    /// A reading was added to the past, and rows are gone since the one before.
+    /// Follows a reading that was added to the past; `gone` has the rows that are gone since the reading before.
     pub fn follow(&mut self, past: &Past, gone: Gone) {
         let now = past.last().map_or(SystemTime::UNIX_EPOCH, |last| last.time);
         let oldest = now.checked_sub(ENDED_FOR).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -98,20 +98,20 @@ impl Ended {
         self.rows.drain(..much);
     }
 
-    /// Forgets them: another table is looked at.
+    /// Removes all ended rows, since another table is chosen.
     pub fn clear(&mut self) {
         self.rows.clear();
     }
 }
 
-/// The rows of a reading that the filter chooses, and after them those that have ended, in this order.
+/// The rows of a reading that the filter chooses, in this order, and after them the ended rows that it chooses.
 pub fn shown(reading: Arc<Snapshot>, ended: &Ended, filter: &Filter, sort: SortBy, reverse: bool) -> Rows {
-    // What this table can't be asked for is in none of its rows.
+    // A filter that does not apply to this table matches none of its rows.
     let chosen_by = RowFilter::new(std::slice::from_ref(filter), &reading).ok();
     let chosen = |row: &Row| filter.is_empty() || chosen_by.as_ref().is_some_and(|filter| filter.matches(row));
     let rows = &reading.rows;
     let mut places: Vec<_> = (0..rows.len()).filter(|place| chosen(&rows[*place])).collect();
-    // It is stable: what is equal stays in the order of ranks.
+    // The sort is stable: equal rows stay in the order of ranks.
     places.sort_by(|a, b| {
         let order = compare(&rows[*a], &rows[*b], sort);
         if reverse { order.reverse() } else { order }
@@ -128,7 +128,7 @@ fn compare(a: &Row, b: &Row, sort: SortBy) -> Ordering {
     }
 }
 
-/// Numbers and addresses by size, texts by their characters, and what is not there last.
+/// Orders numbers and addresses by size, texts by their characters, and empty fields last.
 fn field_order(a: Option<&Field>, b: Option<&Field>) -> Ordering {
     let kind = |field: Option<&Field>| match field {
         Some(Field::U64(_)) => 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All that is shown, and what keys do to it.
+//! The state of the view, and the effect of keys on it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -23,27 +23,27 @@ pub use prompt::{Asked, Prompt};
 pub use settings::Known;
 pub use travel::{Cell, Outline};
 
-/// What is to be done outside.
+/// An action outside the state of the view.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// The view ends.
+    /// Ends the view.
     Quit,
-    /// A table is to be set.
+    /// Sets a setting of a table.
     Set(usize, Setting, u32),
-    /// A snapshot is to be saved.
+    /// Saves a snapshot.
     Save(Arc<Snapshot>),
 }
 
-/// What fills the terminal.
+/// The content of the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// The top of all tables.
+    /// The tops of all tables.
     Overview,
     /// One table.
     Table,
-    /// One object of it.
+    /// One object of the table.
     Object(ObjectId),
-    /// What all tables are set to.
+    /// The settings of all tables.
     Settings,
     /// The keys.
     Help,
@@ -52,114 +52,114 @@ pub enum Screen {
 /// The instant that is shown.
 #[derive(Clone, Debug, Default)]
 pub enum When {
-    /// Now.
+    /// The present.
     #[default]
     Live,
-    /// As it was when it was frozen.
+    /// The instant of a freeze.
     Frozen(SystemTime),
-    /// In the past.
+    /// An instant in the past.
     Past(SystemTime),
 }
 
-/// A table, and what was read of it.
+/// A table, and its readings.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// Which.
+    /// The description of the table.
     pub meta: TableMeta,
-    /// The last ten minutes.
+    /// The readings of the last ten minutes.
     pub past: Past,
-    /// Why it could not be read.
+    /// Why the table could not be read.
     pub wrong: Option<String>,
-    /// When it began to count, where that is known.
+    /// When the table began to count, if that is known.
     pub since: Option<SystemTime>,
-    /// What it is set to.
+    /// The settings of the table.
     pub known: Known,
-    /// Its screen was opened.
+    /// The screen of the table was opened.
     pub opened: bool,
     /// Rows that have ended.
     pub ended: Ended,
-    /// Those that had when it was frozen.
+    /// The ended rows at the time of the freeze.
     pub frozen: Ended,
-    /// What there was at the instant that is shown, where memory does not reach; or why that can't be told.
+    /// The snapshot of the instant that is shown, where memory does not reach; or why it can't be shown.
     pub recalled: Option<(SystemTime, Result<Arc<Snapshot>, String>)>,
-    /// What all records come to.
+    /// The peaks of all records.
     pub outline: Outline,
 }
 
-/// What readings say of an object, one after the other.
+/// The values of an object, reading by reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values {
-    /// Its values.
+    /// The values of the rows.
     pub value: Vec<u64>,
-    /// The same of each part.
+    /// The values of each part.
     pub parts: Vec<Vec<u64>>,
 }
 
-/// Something that can be clicked on.
+/// A target of a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hit {
-    /// A row, by its place among those that are shown.
+    /// A row, by its place among the rows that are shown.
     Row(usize),
     /// A table of the overview.
     Table(usize),
     /// The title of a column.
     Column(SortBy),
-    /// The chart: so many cells wide, the last of which is the last reading.
+    /// The chart. Its last cell is the last reading.
     Chart,
-    /// The bar of all that is kept, from its first cell to its last.
+    /// The bar of all records, from its first cell to its last.
     Bar,
 }
 
-/// All that is shown.
+/// The state of the view.
 pub struct App {
     /// The tables.
     pub data: Vec<Data>,
-    /// What is read.
+    /// The source of the readings.
     pub origin: Origin,
-    /// The screens below that which is shown last.
+    /// The open screens. The last one is shown.
     pub screens: Vec<Screen>,
-    /// The table that is looked at.
+    /// The chosen table.
     pub table: usize,
     /// The instant that is shown.
     pub when: When,
-    /// What is selected: an object, wherever its row is.
+    /// The selected object, wherever its row is.
     pub selected: Option<ObjectId>,
-    /// Where it was last, to select what is there once the object has gone.
+    /// The last place of the selected object. Once the object is gone, the row at this place is selected.
     pub cursor: usize,
     /// The first row that is shown.
     pub offset: usize,
-    /// By what rows are ordered.
+    /// The order of rows.
     pub sort: SortBy,
-    /// The other way round.
+    /// The order is reversed.
     pub reverse: bool,
-    /// Which rows are shown.
+    /// The filter of rows.
     pub filter: Filter,
-    /// What is being typed.
+    /// The input that is being typed.
     pub prompt: Option<Prompt>,
-    /// What there is to say, until the next key.
+    /// The message that is shown until the next key.
     pub message: Option<String>,
-    /// Numbers are shown as they are.
+    /// Exact numbers are shown.
     pub exact: bool,
-    /// What the host does.
+    /// The activity of the host.
     pub host: Host,
-    /// What the daemon costs, where it tells.
+    /// The cost of the daemon, if the daemon reports it.
     pub cost: Option<Cost>,
-    /// How many rows the last frame had room for.
+    /// The number of rows that the last frame had room for.
     pub page: usize,
-    /// What can be clicked on in the last frame.
+    /// The targets of clicks in the last frame.
     pub hits: Vec<(Rect, Hit)>,
-    /// Something has changed since the last frame.
+    /// The state has changed since the last frame.
     pub dirty: bool,
-    /// What a time means that was typed.
+    /// Parses a typed time.
     instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
     /// The time of the last reading of any table.
     now: SystemTime,
-    /// Something is being looked up.
+    /// A lookup among the records is under way.
     looking: bool,
 }
 
 impl App {
-    /// Nothing was read yet.
+    /// A state without readings.
     pub fn new(
         tables: Vec<TableMeta>,
         origin: Origin,
@@ -203,17 +203,17 @@ impl App {
         }
     }
 
-    /// What fills the terminal.
+    /// The screen that is shown.
     pub fn screen(&self) -> &Screen {
         self.screens.last().unwrap_or(&Screen::Overview)
     }
 
-    /// The table that is looked at; none where there are no tables.
+    /// The chosen table; `None` where there are no tables.
     pub fn current(&self) -> Option<&Data> {
         self.data.get(self.table)
     }
 
-    /// Begins with the screen of a table.
+    /// Opens the screen of a table at the beginning.
     pub fn begin_with(&mut self, path: &str) {
         if let Some(table) = self.data.iter().position(|data| data.meta.path() == path) {
             self.choose(table);
@@ -221,20 +221,20 @@ impl App {
         }
     }
 
-    /// Which tables are to be read now: what is not looked at costs nothing.
+    /// The tables to read now. A table out of sight is not read, and costs nothing.
     pub fn wanted(&self) -> Vec<usize> {
         if self.is_frozen() {
             return vec![];
         }
         let mut wanted = self.in_sight();
         if self.origin.recorded {
-            // What was recorded does not change.
+            // Records do not change: they are read once.
             wanted.retain(|table| self.data[*table].past.last().is_none() && self.data[*table].wrong.is_none());
         }
         wanted
     }
 
-    /// Which tables the screen has something of.
+    /// The tables that the screen shows.
     fn in_sight(&self) -> Vec<usize> {
         let below = self.screens.iter().rev().find(|screen| **screen != Screen::Help);
         let may_be_read = |table: &usize| !self.origin.loads || self.data[*table].opened;
@@ -249,27 +249,27 @@ impl App {
         }
     }
 
-    /// The tables that the overview or the settings have room for: the page of the one that is selected.
+    /// The tables that the overview or the settings have room for: the page of the chosen table.
     pub fn in_page(&self) -> std::ops::Range<usize> {
         let page = self.page.max(1);
         let first = self.table / page * page;
         first..(first + page).min(self.data.len())
     }
 
-    /// Whether a table may have rows of the same process or control group as an object of the one that is looked at.
+    /// Whether a table may have rows with the process or control group of an object of the chosen table.
     fn may_be_related(&self, table: usize) -> bool {
         let meta = &self.data[table].meta;
         meta.kind == TableType::Dynamic && meta.columns.iter().any(|name| name == "pid" || name == "cgroup")
     }
 
-    /// When a table began to count.
+    /// Takes the time at which a table began to count.
     pub fn counting_since(&mut self, table: usize, since: Option<SystemTime>) {
         if let Some(data) = self.data.get_mut(table) {
             data.since = since;
         }
     }
 
-    /// A table was read.
+    /// Takes a reading of a table.
     pub fn read(&mut self, table: usize, reading: Result<Snapshot, String>) {
         let frozen = matches!(self.when, When::Frozen(_) | When::Past(_));
         let Some(data) = self.data.get_mut(table) else { return };
@@ -282,39 +282,39 @@ impl App {
             }
             Err(wrong) => data.wrong = Some(wrong),
         }
-        // What is frozen does not change, and is not drawn again.
+        // A frozen view or a view of the past does not change, and is not drawn again.
         self.dirty |= !frozen;
     }
 
-    /// Something was said by what was done outside.
+    /// Shows the message of an action outside.
     pub fn say(&mut self, message: String) {
         self.message = Some(message);
         self.dirty = true;
     }
 
-    /// Whether what is shown does not change until a key is pressed.
+    /// Whether the view is frozen: it does not change until a key is pressed.
     pub fn is_frozen(&self) -> bool {
         matches!(self.when, When::Frozen(_))
     }
 
-    /// Whether what is there now is shown.
+    /// Whether the present is shown.
     pub fn is_live(&self) -> bool {
         matches!(self.when, When::Live)
     }
 
-    /// What the host does now.
+    /// Takes the activity of the host.
     pub fn host(&mut self, host: Host) {
         self.host = host;
         self.dirty |= self.is_live();
     }
 
-    /// What the daemon costs.
+    /// Takes the cost of the daemon.
     pub fn cost(&mut self, cost: Option<Cost>) {
         self.dirty |= self.is_live() && self.cost != cost;
         self.cost = cost;
     }
 
-    /// What is shown of a table, or why nothing is.
+    /// The snapshot that is shown of a table, or why there is nothing to show.
     pub fn shown(&self, table: usize) -> Result<Arc<Snapshot>, String> {
         let data = self.data.get(table).ok_or("there are no tables")?;
         let (When::Past(time) | When::Frozen(time)) = &self.when else {
@@ -334,7 +334,7 @@ impl App {
         }
     }
 
-    /// What the last so many readings of a table come to, over time: what is frozen has none after it.
+    /// The sums of the last `most` readings of a table, the oldest first. A frozen view has no readings after the freeze.
     pub fn sums(&self, table: usize, most: usize) -> Vec<Sums> {
         let Some(data) = self.data.get(table) else { return vec![] };
         let mut sums: Vec<_> = data.past.sums().rev().filter(|sums| self.is_reached(sums.time)).take(most).collect();
@@ -342,7 +342,7 @@ impl App {
         sums
     }
 
-    /// The values of an object of the table, over time: 0 where it had no row.
+    /// The values of an object of the chosen table, the oldest first; 0 for a reading without a row of the object.
     pub fn values(&self, object: &[Field]) -> Values {
         let mut values = Values::default();
         let Some(data) = self.current() else { return values };
@@ -357,12 +357,12 @@ impl App {
         values
     }
 
-    /// Whether a chart has what was at this instant.
+    /// Whether charts show this instant.
     fn is_reached(&self, time: SystemTime) -> bool {
         !matches!(self.when, When::Frozen(until) if time > until)
     }
 
-    /// The rows that are shown of the table.
+    /// The rows of the chosen table that are shown.
     pub fn rows(&self) -> Rows {
         let Ok(snapshot) = self.shown(self.table) else { return Rows::default() };
         let none = Ended::default();
@@ -374,14 +374,14 @@ impl App {
         shown(snapshot, ended, &self.filter, self.sort, self.reverse)
     }
 
-    /// The place of what is selected among these rows.
+    /// The place of the selection among these rows.
     pub fn selection(&self, rows: &Rows) -> Option<usize> {
         let of = |selected: &ObjectId| rows.iter().position(|shown| Field::same_object(&shown.row.object, selected));
         let place = self.selected.as_ref().and_then(of);
         place.or(if rows.is_empty() { None } else { Some(self.cursor.min(rows.len() - 1)) })
     }
 
-    /// The command line that prints what is shown.
+    /// The command line that prints the screen.
     pub fn command(&self) -> String {
         let Some(data) = self.current() else { return "topstat ls".to_owned() };
         let mut line = format!("topstat top {}", data.meta.path());
@@ -400,7 +400,7 @@ impl App {
         line
     }
 
-    /// A key was pressed.
+    /// Takes a key.
     pub fn key(&mut self, key: KeyEvent) -> Option<Effect> {
         self.dirty = true;
         self.message = None;
@@ -410,7 +410,7 @@ impl App {
         self.act(keys::action(key)?)
     }
 
-    /// The mouse was used.
+    /// Takes an event of the mouse.
     pub fn mouse(&mut self, mouse: MouseEvent) -> Option<Effect> {
         match mouse.kind {
             MouseEventKind::ScrollDown => self.act(Action::Move(3)),
@@ -511,7 +511,7 @@ impl App {
             self.reverse = false;
             self.screens.retain(|screen| !matches!(screen, Screen::Object(_)));
             if let Some(data) = self.data.get_mut(table) {
-                // Since it was last looked at it may have ended long ago.
+                // These rows may have ended long ago: the table was not in sight since.
                 data.ended.clear();
             }
         }
@@ -562,7 +562,7 @@ impl App {
         }
     }
 
-    /// Sorts by what stands to the right or the left of what it is sorted by.
+    /// Sorts by the column to the right or to the left of the present one.
     fn sort_next(&mut self, by: i32) {
         let Ok(snapshot) = self.shown(self.table) else { return };
         let parts = (0..snapshot.parts.len()).map(SortBy::Part);

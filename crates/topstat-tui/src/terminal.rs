@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The terminal: taken, given back whatever happens, and read.
+//! The terminal: taken, read, and always given back.
 
 use std::io::{self, BufWriter, Read as _, Stdout, Write as _};
 use std::os::unix::net::UnixStream;
@@ -30,35 +30,35 @@ use crate::feed::{Cost, Feed, Peak, Recorded, Setting, TableMeta, TableSettings}
 use crate::host::Looker;
 use crate::state::{App, Effect};
 
-/// How long what was read is held back until the other readings of the same refresh are there: they are drawn as one frame.
-/// What a key does is drawn at once.
+/// How long a reading is held back until the other readings of the same refresh have come, so that they are drawn as one frame.
+/// The effect of a key is drawn at once.
 const DRAWN_WITHIN: Duration = Duration::from_millis(100);
 
-/// What the daemon costs is asked for at the beginning, when it has had the time to measure that, and then this often: it
-/// measures its programs when it is asked, at some cost.
+/// The cost of the daemon is asked for at the beginning, after this time, when the daemon has measured it, and then every
+/// [`COST_EVERY`]. Each query has the daemon measure its programs, at some cost.
 const FIRST_COST_AFTER: Duration = Duration::from_secs(3);
 const COST_EVERY: Duration = Duration::from_secs(60);
 
-/// How long the view may take to end by itself when a signal asks it to: a reading of many tables.
+/// The time that the view has to end by itself after a signal: a reading of many tables takes as long.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
-/// The bytes of a frame that reach the terminal at once: all of a usual one, so that none is shown by halves.
+/// The bytes of a frame that are written to the terminal at once. A usual frame fits, so that no half of it is shown.
 const FRAME: usize = 32 << 10;
 
-/// How the view begins.
+/// The options of the view.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// With the screen of this table; else with the overview.
+    /// The table to begin with; `None`: the overview.
     pub table: Option<String>,
-    /// From one reading to the next.
+    /// The time between two readings.
     pub interval: Duration,
     /// Colours and characters.
     pub look: Look,
-    /// What a time means that was typed.
+    /// Parses a typed time.
     pub instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
 }
 
-/// What the thread that draws asks of the one that reads.
+/// A request of the drawing thread to the reading thread.
 enum Ask {
     Read(Vec<usize>),
     Recall(usize, SystemTime),
@@ -69,7 +69,7 @@ enum Ask {
     Cost,
 }
 
-/// What the thread that reads answers.
+/// An answer of the reading thread.
 enum Answer {
     Read(usize, Option<SystemTime>, Result<Box<Snapshot>, String>),
     Recalled(usize, SystemTime, Result<Recorded, String>),
@@ -79,11 +79,11 @@ enum Answer {
     Cost(Option<Cost>),
 }
 
-/// Shows the view until it is ended by a key or a signal. The terminal is then as it was.
+/// Shows the view until a key or a signal ends it. The terminal is then as it was before.
 ///
 /// # Errors
 ///
-/// Those of the terminal.
+/// The errors of the terminal.
 pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
     let tables = feed.tables();
     let mut app = App::new(tables.clone(), feed.origin(), options.instant);
@@ -107,7 +107,7 @@ pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
         drop(taken);
         shown.and(given)
     })?;
-    // Where it is full, it has been rung for a while.
+    // If the socket is full, the bell has already been rung.
     let ring = || drop((&bell).write(&[0]));
     let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
         serve(feed, &tables, &asked, &|told| {
@@ -116,7 +116,7 @@ pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
             sent.map_err(|_| ())
         });
     }));
-    // Who draws sees by this that nobody answers any more, also where it waits for a key.
+    // The closed channels show the drawing thread that nothing answers any more. The bell wakes it up if it waits for a key.
     drop((asked, answer));
     ring();
     let shown = screen.join();
@@ -128,7 +128,7 @@ pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
     }
 }
 
-/// Reads what is asked for, until nobody asks any more.
+/// Answers requests until the drawing thread has ended.
 fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answer: &dyn Fn(Answer) -> Result<(), ()>) {
     while let Ok(ask) = asked.recv() {
         let answers = match ask {
@@ -167,7 +167,7 @@ fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answe
     }
 }
 
-/// Draws, and takes keys.
+/// Draws frames, and takes keys.
 fn show(
     mut app: App,
     options: &Options,
@@ -177,23 +177,23 @@ fn show(
     rung: &UnixStream,
 ) -> io::Result<()> {
     let backend = CrosstermBackend::new(BufWriter::with_capacity(FRAME, io::stdout()));
-    // Its size is told when it changes, and not asked for at each frame.
+    // The size is set when it changes, and not queried for each frame.
     let viewport = Viewport::Fixed(Rect::default());
     let mut terminal = Terminal::with_options(backend, TerminalOptions { viewport })?;
     clear(&mut terminal)?;
     let mut looker = Looker::default();
     let (mut next, mut waiting, mut read) = (Instant::now(), 0, Vec::new());
-    // Somebody waits for the next frame; and when the last readings were asked for.
+    // `at_once`: the next frame is not held back. `asked_at`: when the last readings were asked for.
     let (mut at_once, mut asked_at) = (true, Instant::now());
     let (mut cost_due, mut cost_after) = (Instant::now(), FIRST_COST_AFTER);
     loop {
         let due = Instant::now() >= next;
         let wanted = app.wanted();
-        // What was not read before is not waited for: another screen may want other tables.
+        // A table that is new on the screen is read at once: another screen may need other tables.
         if waiting == 0 && (due || wanted.iter().any(|table| !read.contains(table))) {
             if due {
                 next = (next + options.interval).max(Instant::now());
-                // What is not shown is not looked at: a look after a while is of all of it.
+                // The host is looked at only while it is shown. The first look after a pause covers the whole pause.
                 if let Some(host) = app.is_live().then(|| looker.look()).flatten() {
                     app.host(host);
                 }
@@ -219,7 +219,8 @@ fn show(
         }
         let complete = waiting == 0 || asked_at.elapsed() >= DRAWN_WITHIN;
         if (complete || std::mem::take(&mut at_once)) && std::mem::take(&mut app.dirty) {
-            // Nobody gives the terminal back amid a frame; and once a panic has, no frame is drawn over what it prints.
+            // The lock keeps other threads from giving the terminal back amid a frame. Once a panic has given it back, no frame
+            // is drawn over the panic's message.
             let _whole = io::stdout().lock();
             if !IS_OURS.load(Ordering::SeqCst) {
                 return Ok(());
@@ -237,7 +238,8 @@ fn show(
         wait(
             rung,
             if waiting > 0 {
-                // Until an answer has come the next readings are not asked for, however long they are due.
+                // The next readings are not asked for before the answers to the last request have come, however long they are
+                // due.
                 app.dirty.then(|| DRAWN_WITHIN.saturating_sub(asked_at.elapsed()))
             } else if app.is_frozen() {
                 None
@@ -245,7 +247,7 @@ fn show(
                 Some(next.saturating_duration_since(Instant::now()))
             },
         )?;
-        // All that has come is taken before the next frame: who holds a key down is not shown each step.
+        // All events that have come are taken before the next frame: while a key is held down, not each step is shown.
         while event::poll(Duration::ZERO)? {
             at_once = true;
             let effect = match event::read()? {
@@ -278,7 +280,7 @@ fn show(
     }
 }
 
-/// Waits for a key, an answer or a signal; for so long at most.
+/// Waits for a key, an answer or a signal, at most for this time.
 fn wait(rung: &UnixStream, at_most: Option<Duration>) -> io::Result<()> {
     let at_most = at_most.map(|time| Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
@@ -290,25 +292,26 @@ fn wait(rung: &UnixStream, at_most: Option<Duration>) -> io::Result<()> {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    // What has rung so far is looked at now.
+    // The bell is emptied: the caller looks at everything that has rung it.
     let mut all = [0; 64];
     while { rung }.read(&mut all).is_ok_and(|read| read == all.len()) {}
     Ok(())
 }
 
-/// Clears the screen, and draws all of the next frame in the size that the terminal has now. `Terminal::clear` asks the
-/// terminal where its cursor is, which not every terminal answers.
+/// Clears the screen, and has the next frame drawn as a whole in the present size of the terminal. `Terminal::clear` is not used:
+/// it asks the terminal for the position of its cursor, and not every terminal answers.
 fn clear(terminal: &mut Terminal<CrosstermBackend<BufWriter<Stdout>>>) -> io::Result<()> {
     let size = terminal.size()?;
     terminal.resize(size.into())
 }
 
-/// Ends the program once nobody holds the other end of the terminal, which may be no session's and send no SIGHUP. That is
-/// no matter of the loop that takes keys: crossterm reads a terminal that has hung up for ever. Nothing is left to be given
-/// back then, and what the program has loaded ends with it.
+/// Ends the program once the other end of the terminal is closed. A terminal that belongs to no session sends no SIGHUP then. The
+/// loop that takes keys can't end the program: crossterm reads a terminal that has hung up for ever. Nothing has to be given back
+/// then, and everything that the program has loaded ends with it.
 ///
-/// A signal ends it, too, where the view does not by itself: `told` has something to read when one has come. A read of a
-/// terminal from which others read as well, or of a file of a daemon that is stuck, is ended by no signal.
+/// After a signal, this thread also ends the program if the view does not end by itself: `told` becomes readable when a signal
+/// has come. A signal does not end a read of a terminal that other processes read, too, or a read of a file of a daemon that is
+/// stuck.
 fn end_with_terminal(told: UnixStream, stop: Arc<AtomicBool>, ended: Arc<AtomicBool>) -> io::Result<()> {
     let watch = move || {
         let stdout = rustix::stdio::stdout();
@@ -332,7 +335,7 @@ fn end_with_terminal(told: UnixStream, stop: Arc<AtomicBool>, ended: Arc<AtomicB
     std::thread::Builder::new().name("hangup".to_owned()).spawn(watch).map(drop)
 }
 
-/// Gives the terminal back beside a thread that may hold the lock of the output and not go on.
+/// Gives the terminal back although another thread may hold the lock of the output and be stuck.
 fn give_back_stuck() {
     if !IS_OURS.swap(false, Ordering::SeqCst) {
         return;
@@ -342,13 +345,13 @@ fn give_back_stuck() {
     let _ = execute!(left, DisableMouseCapture, LeaveAlternateScreen, Show);
     let stdout = rustix::stdio::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
-    // What takes nothing now would keep this from ending.
+    // A terminal that takes no output now would keep the program from ending.
     if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
         let _ = rustix::io::write(stdout, &left);
     }
 }
 
-/// Asks for what was recorded and for settings, and says whether there is still somebody who answers.
+/// Asks for records and for settings. Returns whether the reading thread still answers.
 fn ask_for_more(app: &mut App, ask: &Sender<Ask>) -> bool {
     let lookup = app.lookup().map(|(table, time)| Ask::Recall(table, time));
     let outline = app.outline_wanted(Instant::now()).map(Ask::Outline);
@@ -356,7 +359,7 @@ fn ask_for_more(app: &mut App, ask: &Sender<Ask>) -> bool {
     lookup.into_iter().chain(outline).chain(settings).all(|wanted| ask.send(wanted).is_ok())
 }
 
-/// Takes what was answered; says whether there is still somebody who answers.
+/// Takes the answers that have come. Returns whether the reading thread still answers.
 fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) -> bool {
     loop {
         let answer = match answers.try_recv() {
@@ -381,13 +384,13 @@ fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) 
 
 /// Signals that have come.
 struct Signals {
-    /// The view is to end.
+    /// The view has to end.
     stop: Arc<AtomicBool>,
-    /// It is to stop until it is continued: not by a key, which comes as one.
+    /// The view has to stop until it is continued. Ctrl-Z is no such signal: it comes as a key.
     suspend: Arc<AtomicBool>,
 }
 
-/// The terminal while it is the view's.
+/// The terminal while the view has it.
 struct Taken {
     signals: Signals,
 }
@@ -399,13 +402,13 @@ impl Taken {
             flag::register(signal, Arc::clone(&stop))?;
         }
         flag::register(SIGTSTP, Arc::clone(&suspend))?;
-        // Changes are told from the first look for events on: one that came before is in the size that is asked for later.
+        // crossterm reports changes of the size from the first poll on. The size is queried later, and has the earlier changes.
         event::poll(Duration::ZERO)?;
-        // What a signal does is done in this order, so that all is there to be seen once the bell has rung.
+        // The handlers of a signal run in this order: the flags are set before the bell rings.
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGWINCH] {
             low_level::pipe::register(signal, bell.try_clone()?)?;
         }
-        // Another bell: the loop that draws takes the rings of the first one.
+        // This needs another bell: the loop that draws empties the first one.
         let (told, tells) = UnixStream::pair()?;
         tells.set_nonblocking(true)?;
         for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -421,12 +424,12 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // A terminal that is gone takes nothing.
+        // The error is ignored: a terminal that is gone takes no output.
         let _ = give_back();
     }
 }
 
-/// The terminal is the view's. Given back twice its cursor would be where it was in the beginning, and what was printed in
+/// The view has the terminal. If it were given back twice, the cursor would return to its first position, and the output in
 /// between would be overwritten.
 static IS_OURS: AtomicBool = AtomicBool::new(false);
 
@@ -446,7 +449,7 @@ fn give_back() -> io::Result<()> {
     raw.and(left).and(stdout.flush())
 }
 
-/// What a panic prints must not be lost with the screen.
+/// Gives the terminal back before a panic is printed, so that the message is not lost with the screen.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -458,7 +461,7 @@ fn restore_on_panic() {
     });
 }
 
-/// Gives the terminal back, and stops until it is continued.
+/// Gives the terminal back, and stops the program until it is continued.
 fn suspend() -> io::Result<()> {
     give_back()?;
     low_level::emulate_default_handler(SIGTSTP)?;

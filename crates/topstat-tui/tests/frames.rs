@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is drawn, and what keys do to it. `INSTA_UPDATE=always cargo test -p topstat-tui` writes the frames anew.
+//! The frames that are drawn, and the effects of keys. `INSTA_UPDATE=always cargo test -p topstat-tui` writes the frames anew.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ fn meta(sample: &str, table: &str, unit: Unit) -> TableMeta {
     TableMeta { sample, table, about: String::new(), kind: TableType::Dynamic, unit, columns }
 }
 
-/// Connections of a server, the first of which varies; those of `ports` are there. No kernel has pids like theirs.
+/// The connections of a server to these ports. The value of the first one varies. No kernel has pids like theirs.
 fn connections(second: u64, ports: &[u64]) -> Snapshot {
     let row = |(place, port): (usize, &u64)| {
         let value = 1_000_000 / (place as u64 + 1) + if place == 0 { second * 10_000 } else { 0 };
@@ -106,7 +106,7 @@ fn instant(text: &str, _: SystemTime) -> Result<SystemTime, String> {
     text.parse().map(at).map_err(|_| "not a time: give a number".to_owned())
 }
 
-/// Five seconds of two tables, of which the first is connections.
+/// Five seconds of two tables. The first table has connections.
 fn app() -> App {
     let tables = vec![
         meta("tcp_v4", "conns_bps", Unit::Bits),
@@ -183,7 +183,7 @@ fn without_utf8_there_is_only_ascii_and_without_colour_no_colour() {
     }
 }
 
-/// A frame, and below it the style of each run of cells that has one.
+/// A frame, and below it the style of each run of cells with a style.
 fn styled(app: &mut App, (width, height): (u16, u16), colors: Colors) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(app, frame, Look { colors, utf8: true })).unwrap();
@@ -328,11 +328,11 @@ fn an_object_is_selected_and_no_line() {
     let rows = app.rows();
     assert_eq!(app.selection(&rows), Some(1));
     assert_eq!(rows.get(1).unwrap().row.object, object);
-    // Two have ended, and are shown for ten seconds.
+    // Two rows have ended, and are shown for ten seconds.
     assert_eq!(rows.iter().filter(|row| row.ended.is_some()).count(), 2);
     app.read(0, Ok(connections(14, &[50_009, 50_002])));
     assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 3);
-    // What is frozen has them for as long as it is.
+    // A frozen view shows the ended rows for as long as it is frozen.
     press(&mut app, " ");
     let frozen: Vec<_> = app.rows().iter().map(|shown| shown.row.clone()).collect();
     app.read(0, Ok(connections(15, &[50_009])));
@@ -357,7 +357,7 @@ fn settings_are_read_when_they_are_seen_and_again_once_something_was_set() {
     app.settings(2, Err("cannot read udp_v4/conns_pps/enabled: denied".to_owned()));
     press(&mut app, "↓");
     assert_snapshot!("settings-80x24", frame(&mut app, (80, 24), PLAIN));
-    // What is typed is of the table that is selected; what is refused is told.
+    // A typed setting is for the selected table. A refusal is shown.
     assert_eq!(press(&mut app, "p2s\n"), Some(Effect::Set(1, Setting::Period, 2000)));
     app.setting(1);
     app.say("cannot set tasks/cpu/period: only root may set anything".to_owned());
@@ -415,7 +415,7 @@ fn a_connection_that_closes_is_grey_and_the_same() {
     assert_eq!(app.selection(&rows), Some(0));
     let selected = app.selected.clone().unwrap();
     assert!(app.values(&selected).value.iter().all(|value| *value > 0), "its past is that of when it was there");
-    // A reading of the past has the mark that it had.
+    // A past reading has the mark that it had then.
     press(&mut app, "[");
     assert_eq!(app.rows().get(0).unwrap().row.object[7], Field::True);
     press(&mut app, "[");
@@ -440,7 +440,7 @@ fn sorting_is_by_any_column_and_stable() {
     let of = |ports: [u64; 4]| ports.map(Field::U64).to_vec();
     press(&mut app, "\n");
     assert_eq!(ports(&app), of([50_000, 50_001, 50_002, 50_003]));
-    // The comm: 50000 and 50003 have the same, and keep their order.
+    // The order is by comm: 50000 and 50003 have one comm, and keep their order.
     press(&mut app, &">".repeat(8));
     assert_eq!(ports(&app), of([50_002, 50_001, 50_000, 50_003]));
     press(&mut app, "r");
@@ -456,7 +456,7 @@ fn a_filter_takes_effect_as_it_is_typed() {
     assert_eq!(app.rows().len(), 1);
     let drawn = frame(&mut app, (80, 24), PLAIN);
     assert!(drawn.contains("1 of the 4 rows kept"), "{drawn}");
-    // A word alone is looked for in all texts; what is no filter yet leaves the one before.
+    // A single word is looked for in all texts. Text that is not yet a filter leaves the previous filter in place.
     press(&mut app, " value");
     assert_eq!(app.rows().len(), 0);
     press(&mut app, ">");
@@ -466,7 +466,7 @@ fn a_filter_takes_effect_as_it_is_typed() {
     assert_eq!(app.rows().len(), 1);
     press(&mut app, "\u{1b}");
     assert_eq!(app.rows().len(), 4);
-    // What no row can have is told, and is not taken.
+    // A filter that no row can match is reported and not applied.
     press(&mut app, "/comm:nginx prot:1\n");
     assert!(app.prompt.is_some());
     assert!(frame(&mut app, (120, 24), PLAIN).contains("there is no column \"prot\"; there are: bps, cgroup, comm"));
@@ -547,7 +547,7 @@ fn each_table_in_sight_is_looked_up_one_at_a_time() {
         app.recalled(table, time, Err("no records".into()));
     }
     assert_eq!(app.lookup(), None);
-    // What is found of an instant that is no longer shown is not shown, and what is shown is looked up next.
+    // The record of an instant that is no longer shown is ignored. The instant that is shown is looked up next.
     press(&mut app, "{");
     let (_, first) = app.lookup().unwrap();
     press(&mut app, "}}");
@@ -571,7 +571,7 @@ fn what_is_frozen_stays_for_longer_than_memory_reaches() {
     assert_eq!(rows(&frame(&mut app, (80, 24), PLAIN)), rows(&live));
 }
 
-/// A record each minute of two hours but the second half hour; the largest in the third minute of the second hour.
+/// A record each minute of two hours except the second half hour. The largest one is in the third minute of the second hour.
 fn peaks() -> Vec<Peak> {
     let minute = |minute: u64| Peak {
         time: at(0) - Duration::from_secs(7200 - minute * 60),
@@ -608,7 +608,7 @@ fn all_that_is_kept_is_a_bar_and_a_click_goes_to_its_spike() {
     app.recalled(0, time, Ok(Recorded::Snapshot(Box::new(Snapshot { time, ..connections(0, &[4711]) }))));
     let past = frame(&mut app, (80, 24), PLAIN);
     assert!(past.starts_with(" PAST  2026-11-21T07:03:00.000Z") && past.contains("4711"), "{past}");
-    // Where nothing is kept it goes there all the same, to say why.
+    // A click on a cell without records goes to its instant, too: the screen says why it is empty.
     click(&mut app, spike - 5);
     assert!(matches!(app.when, When::Past(when) if when < time));
     // A bar that could not be made says why.
@@ -635,16 +635,16 @@ fn bar_of(minutes: impl Iterator<Item = u64>, later: u64) -> String {
 
 #[test]
 fn a_bar_has_no_gaps_where_records_are() {
-    // Ten minutes are far fewer peaks than cells.
+    // Ten minutes have far fewer peaks than the bar has cells.
     let bar = bar_of(0..10, 0);
     assert!(!bar.contains('·'), "{bar:?}");
-    // Records are looked through each minute: what came since is unknown, and no gap.
+    // Records are looked through each minute: later records are unknown, and no gap.
     let bar = bar_of(0..10, 1);
     assert!(!bar.contains('·'), "{bar:?}");
-    // A recorder that records each five minutes.
+    // A recorder that records every five minutes.
     let bar = bar_of((0..60).step_by(5), 4);
     assert!(!bar.contains('·'), "{bar:?}");
-    // One that did not run for a third of the time, and one that has ended.
+    // A recorder that did not run for a third of the time, and one that has ended.
     let bar = bar_of((0..30).filter(|minute| !(10..20).contains(minute)), 0);
     assert!((25..40).contains(&bar.matches('·').count()), "{bar:?}");
     let bar = bar_of(0..10, 10);
@@ -680,7 +680,7 @@ fn a_history_alone_is_read_once_and_is_not_live() {
     app.recalled(0, at(3), Ok(Recorded::Snapshot(Box::new(Snapshot { time: at(0), ..connections(0, &[4711]) }))));
     let drawn = frame(&mut app, (120, 24), PLAIN);
     assert!(drawn.contains("recorded at 2026-11-21T08:00:00.000Z"), "{drawn}");
-    // A recorder may have gone on.
+    // A recorder may have added records.
     press(&mut app, "l");
     assert_eq!(app.wanted(), [0]);
 }
@@ -690,7 +690,7 @@ fn an_object_is_followed_through_all_readings() {
     let mut app = app();
     press(&mut app, "\n");
     let object = app.rows().get(0).unwrap().row.object.clone();
-    // It is not at the top for two readings, and comes back, at another rank.
+    // The object is not at the top for two readings, and comes back at another rank.
     for (second, ports) in [(5, &[50_001][..]), (6, &[50_001]), (7, &[50_001, 50_000]), (8, &[50_001, 50_000])] {
         app.read(0, Ok(connections(second, ports)));
     }

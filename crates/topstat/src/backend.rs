@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where snapshots come from.
+//! The sources of snapshots and of other readings.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -23,25 +23,25 @@ use topstat_model::stacks::Profile;
 
 /// Makes sources of snapshots.
 pub trait Backend {
-    /// Loads and attaches what the tables need, for as long as the source lives.
+    /// Loads and attaches all that the tables need, for as long as the source lives.
     ///
     /// # Errors
     ///
     /// See [`topstat_kernel::load`].
     fn load(&mut self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error>;
 
-    /// Opens what is pinned of a family, for reading and setting; `None` where nothing is.
+    /// Opens the pinned state of a family, for reading and setting; `None` if nothing is pinned.
     ///
     /// # Errors
     ///
-    /// When it is not permitted, or what is pinned can't be used.
+    /// When this is not permitted, or the pinned state can't be used.
     fn open(&mut self, pins: &Path, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error>;
 
-    /// As [`Backend::open`]; loads and pins what is not there, with these tables on.
+    /// Opens the pinned state of a family. Without one, loads and pins the family, with these tables on.
     ///
     /// # Errors
     ///
-    /// As those two.
+    /// See [`Backend::open`] and [`Backend::load`].
     fn adopt(
         &mut self,
         pins: &Path,
@@ -50,36 +50,36 @@ pub trait Backend {
         options: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error>;
 
-    /// Removes all that is pinned, and says what that was.
+    /// Removes all pins, and returns their paths.
     ///
     /// # Errors
     ///
-    /// When something can't be removed.
+    /// When a pin can't be removed.
     fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error>;
 
-    /// What is attached of topstat's on this host, wherever it is pinned: see [`pinned::attached`].
+    /// The links that keep programs of topstat attached on this host, wherever they are pinned: see [`pinned::attached`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`pinned::attached`].
     fn attached(&mut self) -> Result<Vec<Attached>, Error>;
 
-    /// Loads and attaches what accounts for the CPU time of tasks, for as long as the account lives. Its first interval
-    /// begins. User and system of the processes in `exact` are told apart by their system calls.
+    /// Loads and attaches the account of the CPU time of tasks, for as long as the returned value lives. Its first interval
+    /// begins. For the processes in `exact`, system calls separate user time from system time.
     ///
     /// # Errors
     ///
-    /// See [`topstat_kernel::load_account`]; and where one of `exact` is not there.
+    /// See [`topstat_kernel::load_account`]. Also when a process of `exact` does not exist.
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_kernel::Error>;
 
-    /// Finds out how the kernel's SNMP counters are read here; those that are wished for.
+    /// Opens a reader of the wanted SNMP counters, after it has found out how the kernel's counters are read here.
     ///
     /// # Errors
     ///
     /// See [`Select::find`] and [`Reader::open`].
     fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error>;
 
-    /// Loads and attaches these sources, and begins to take their events, and those of the top of these tables.
+    /// Loads and attaches these sources, and begins to take their events, and the events of the top of these tables.
     ///
     /// # Errors
     ///
@@ -91,21 +91,21 @@ pub trait Backend {
         options: &events::Options,
     ) -> Result<Box<dyn Stream>, Error>;
 
-    /// Has stacks of the kernel sampled, for as long as what is returned lives.
+    /// Samples stacks of the kernel, for as long as the returned value lives.
     ///
     /// # Errors
     ///
     /// See [`Sampler::open`].
     fn stacks(&mut self, options: &netstack::Options) -> Result<Box<dyn Profiling>, Error>;
 
-    /// Has packets counted in histograms, for as long as what is returned lives.
+    /// Counts packets in histograms, for as long as the returned value lives.
     ///
     /// # Errors
     ///
     /// See [`Counter::open`].
     fn histograms(&mut self, subject: Subject, chosen: &Chosen) -> Result<Box<dyn Distributing>, Error>;
 
-    /// What tells the categories of the kernel's functions, with rules of a file before topstat's own.
+    /// The classifier that assigns categories to the kernel's functions. The rules of a file come before topstat's own rules.
     ///
     /// # Errors
     ///
@@ -114,13 +114,13 @@ pub trait Backend {
         Classifier::open(rules)
     }
 
-    /// Looks at everything that these samples need; all samples, if there are none.
+    /// Checks everything that these samples need. With no samples given, checks all samples.
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check>;
 }
 
 /// Reads counters again and again.
 pub trait Counting {
-    /// What they stand at, and what they stood at the last time.
+    /// The present values of the counters, and their values at the last call.
     ///
     /// # Errors
     ///
@@ -134,24 +134,24 @@ pub trait Stream {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`events::Events::take`].
     fn take(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), Error>;
 
     /// See [`events::Events::finish`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`events::Events::finish`].
     fn finish(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), Error>;
 
     /// See [`events::Events::accounts`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`events::Events::accounts`].
     fn accounts(&self) -> Result<Vec<topstat_model::events::Account>, Error>;
 
-    /// What becomes readable when there is something to take, and how long to wait for that at most, if not without end.
+    /// A descriptor that becomes readable when there are events to take, and the longest time to wait for that, if it is limited.
     fn waits(&self) -> (Option<BorrowedFd<'_>>, Option<Duration>);
 }
 
@@ -179,20 +179,20 @@ impl Counting for Reader {
     }
 }
 
-/// Stacks of the kernel, sampled.
+/// Sampled stacks of the kernel.
 pub trait Profiling {
-    /// What was sampled since the last call.
+    /// The samples since the last call.
     ///
     /// # Errors
     ///
     /// See [`Sampler::read`].
     fn read(&mut self) -> Result<Profile, Error>;
 
-    /// To be called every second or so where intervals are long: see [`Sampler::poll`].
+    /// The caller calls this about every second if intervals are long: see [`Sampler::poll`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`Sampler::poll`].
     fn poll(&mut self) -> Result<(), Error>;
 
     /// The user's rules that match no function of this kernel: the line of each, and its pattern.
@@ -215,7 +215,7 @@ impl Profiling for Sampler {
 
 /// Histograms of packets.
 pub trait Distributing {
-    /// What was counted since the last call.
+    /// The counts since the last call.
     ///
     /// # Errors
     ///
@@ -229,26 +229,26 @@ impl Distributing for Counter {
     }
 }
 
-/// The account of CPU time, and what else is known of the tasks in it.
+/// The account of CPU time, and other facts about its tasks.
 pub trait Account {
-    /// What all tasks have used since the last call.
+    /// The CPU time that all tasks have used since the last call.
     ///
     /// # Errors
     ///
     /// See [`AccountReader::interval`].
     fn interval(&mut self, each: Each) -> Result<Interval, topstat_kernel::Error>;
 
-    /// To be called every second or so where intervals are long: see [`AccountReader::poll`].
+    /// The caller calls this about every second if intervals are long: see [`AccountReader::poll`].
     fn poll(&mut self);
 
     /// How far the clock of [`Task::start_ns`] is ahead of the monotonic one: the time that the host was suspended.
     fn suspended_ns(&self) -> u64;
 
-    /// The command line of a task that lives: its arguments, as they are. `None`: it has ended meanwhile, it is hidden
-    /// from this user, or it has none, as kernel threads have.
+    /// The command line of a living task: its arguments, unchanged. `None`: the task has ended, is hidden from this user, or has
+    /// no command line, like a kernel thread.
     fn command_line(&mut self, task: &Task) -> Option<Vec<String>>;
 
-    /// A process that lives, and that need not have run: who it is, without what it used. `None`: it is not there.
+    /// A living process, even if it has not run: its identity, without the time that it used. `None`: there is no such process.
     fn look_up(&mut self, pid: u32) -> Option<Task>;
 }
 
@@ -317,7 +317,7 @@ impl Backend for Kernel {
     }
 }
 
-/// The account as the kernel has it, and `/proc`.
+/// The account of the kernel, and `/proc`.
 struct KernelAccount {
     reader: Box<dyn AccountReader>,
 }
@@ -336,16 +336,16 @@ impl Account for KernelAccount {
             let time = clock_gettime(clock);
             u64::try_from(i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)).unwrap_or(0)
         };
-        // In this order, what passes between the two can't make an elapsed time negative.
+        // In this order, the time between the two reads can't make an elapsed time negative.
         let monotonic = ns(ClockId::Monotonic);
         ns(ClockId::Boottime).saturating_sub(monotonic)
     }
 
     fn command_line(&mut self, task: &Task) -> Option<Vec<String>> {
-        // It is opened once: what is read from it is of one process, also where its pid is used again.
+        // The directory in `/proc` is opened once: all reads come from one process, even if its pid is used again.
         let process = process(task.tgid)?;
         is_same(&process, task).then_some(())?;
-        // It fills with zeros what a process has cut off.
+        // If a process has shortened its command line, `/proc` fills the rest with zeros.
         let mut line = process.cmdline().ok()?;
         while line.last().is_some_and(String::is_empty) {
             line.pop();
@@ -357,7 +357,7 @@ impl Account for KernelAccount {
         let stat = process(pid)?.stat().ok()?;
         let start_ns = stat.starttime * tick_ns();
         Some(Task {
-            // Larger than any that the account gives, which begins with the time since boot.
+            // This id is larger than any id of the account, which begins with the time since boot.
             id: u64::MAX << 22 | u64::from(pid),
             pid,
             tgid: pid,
@@ -375,8 +375,8 @@ fn process(pid: u32) -> Option<Process> {
     Process::new(i32::try_from(pid).ok()?).ok()
 }
 
-/// Whether it is this task: it may have ended, its pid may have been used again, and `/proc` may be that of another pid
-/// namespace. proc(5) tells when a process was started in ticks.
+/// Whether the process is this task. The task may have ended, its pid may have been used again, and `/proc` may belong to another
+/// pid namespace. proc(5) has the start of a process in ticks.
 fn is_same(process: &Process, task: &Task) -> bool {
     process.stat().is_ok_and(|stat| (task.start_ns / tick_ns()).abs_diff(stat.starttime) <= 1)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a command writes to, and what it waits for.
+//! The output of a command, and the events that it waits for.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,12 +19,12 @@ pub struct Size {
     pub columns: u16,
 }
 
-/// What the output is, as it was when the program began.
+/// The properties of the output when the program began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Data goes to a terminal.
     pub terminal: bool,
-    /// Diagnostics go to a terminal: somebody may be waiting in front of it.
+    /// Diagnostics go to a terminal: a user may be waiting in front of it.
     pub notes: bool,
     /// The terminal does not understand cursor movements (`TERM` is `dumb` or not set).
     pub dumb: bool,
@@ -35,7 +35,7 @@ pub struct Facts {
 /// Why a wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The time has come.
+    /// The deadline has come.
     Deadline,
     /// The terminal has another size.
     Resized,
@@ -43,41 +43,42 @@ pub enum Wake {
     Suspend,
     /// The program was asked to end: SIGINT (Ctrl-C) or SIGTERM.
     Stop,
-    /// Nobody reads the output any more.
+    /// The output has no reader any more.
     Closed,
     /// There is something to read: see [`Console::wait_for`].
     Ready,
 }
 
-/// What a command writes to, and what it waits for.
+/// The output of a command, and the events that it waits for.
 pub trait Console {
-    /// What the output is.
+    /// The properties of the output.
     fn facts(&self) -> Facts;
 
-    /// Whether somebody sits there with keys: input and output are a terminal, which understands cursor movements.
+    /// Whether a user can press keys: input and output are a terminal, which understands cursor movements.
     fn is_interactive(&self) -> bool {
         false
     }
 
-    /// The time zone of its user.
+    /// The time zone of the user.
     fn zone(&self) -> TimeZone {
         TimeZone::UTC
     }
 
-    /// The terminal's size at this moment, where there is a terminal that knows it.
+    /// The terminal's present size, if there is a terminal that knows it.
     fn size(&self) -> Option<Size>;
 
-    /// Writes data: all of it, at once. What was begun when the program is asked to end is finished, if somebody reads
-    /// it soon.
+    /// Writes all data, at once. If the program is asked to end, a write that has begun is finished, if the data is read soon.
     ///
     /// # Errors
     ///
-    /// Those of the output. [`io::ErrorKind::BrokenPipe`] where nobody reads it any more; where the program was asked to
-    /// end and the output did not take it, [`io::ErrorKind::Interrupted`] if nothing of this was written (or it was a
-    /// picture for a terminal), and [`io::ErrorKind::TimedOut`] if a part of it was, so that what was printed is cut off.
+    /// Errors of the output. [`io::ErrorKind::BrokenPipe`]: the output has no reader any more. There are two errors if the
+    /// program was asked to end and the output did not take the data. [`io::ErrorKind::Interrupted`]: nothing of the data was
+    /// written, or it was a picture for a terminal. [`io::ErrorKind::TimedOut`]: a part of the data was written, so that the
+    /// output is cut off.
     fn write(&mut self, data: &[u8]) -> io::Result<()>;
 
-    /// Writes lines of diagnostics. They may quote a file or a name that others have made: a terminal obeys nothing in them.
+    /// Writes lines of diagnostics. They may quote a file or a name from another user, so all that a terminal would obey is
+    /// escaped.
     fn note(&mut self, lines: &str) {
         self.write_note(&escape_lines(lines));
     }
@@ -85,23 +86,23 @@ pub trait Console {
     /// Writes lines of diagnostics as they are. A failure is ignored: there is no other place to report it.
     fn write_note(&mut self, lines: &str);
 
-    /// From now on signals no longer end the program but [`wait_until`](Self::wait_until). `in_place` also catches
-    /// what concerns a display that is drawn again and again: Ctrl-Z.
+    /// From now on signals no longer end the program; they end [`wait_until`](Self::wait_until). `in_place` also catches the
+    /// signals of a display that is drawn again and again, such as Ctrl-Z.
     ///
     /// # Errors
     ///
     /// When signals cannot be caught.
     fn catch_signals(&mut self, in_place: bool) -> io::Result<()>;
 
-    /// A flag that is set when the program is asked to end by a signal that is caught.
+    /// The flag that is set when a caught signal asks the program to end.
     fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::default()
     }
 
-    /// The time, by a clock that is never set.
+    /// The time of a clock that is never set.
     fn now(&self) -> Instant;
 
-    /// Waits until then, unless something happens before. What happened between two waits ends the next one.
+    /// Waits until the deadline, unless an event comes before. An event between two waits ends the next wait.
     ///
     /// # Errors
     ///
@@ -110,7 +111,7 @@ pub trait Console {
         self.wait_for(None, deadline)
     }
 
-    /// The same, or until there is something to read from this descriptor.
+    /// Waits as [`wait_until`](Self::wait_until) does, or until there is data to read from this descriptor.
     ///
     /// # Errors
     ///
@@ -121,11 +122,11 @@ pub trait Console {
     ///
     /// # Errors
     ///
-    /// When it cannot be stopped.
+    /// When the program cannot be stopped.
     fn suspend(&mut self) -> io::Result<()>;
 }
 
-/// The schedule of what is done again and again: absolute, so that it does not drift.
+/// The schedule of a repeated action. Its times are absolute, so that it does not drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     next: Instant,
@@ -133,18 +134,18 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// At `first`, and then every `interval` (above 0).
+    /// The times are `first`, and then every `interval` (above 0).
     pub fn new(first: Instant, interval: Duration) -> Self {
         Self { next: first, interval }
     }
 
-    /// When it is time.
+    /// The next time.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Goes on to the next time from `now` on that is a whole number of intervals after the first. Times that were
-    /// missed (the program was stopped, the output was slow) are not made up for.
+    /// Goes on to the next time from `now` on that is a whole number of intervals after the first. Missed times (the program was
+    /// stopped, the output was slow) are not made up for.
     pub fn advance(&mut self, now: Instant) {
         self.next += self.interval;
         let late = now.saturating_duration_since(self.next);
@@ -152,7 +153,7 @@ impl Schedule {
             let interval = self.interval.as_nanos().max(1);
             let into = late.as_nanos() % interval;
             let wait = if into == 0 { 0 } else { interval - into };
-            // Below one interval, which came from a Duration.
+            // This is below one interval, which came from a `Duration`.
             self.next = now + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
         }
     }
@@ -174,7 +175,7 @@ mod tests {
         let mut schedule = Schedule::new(first, SECOND);
         for second in 0..1000 {
             assert_eq!(schedule.next(), first + SECOND * second);
-            // Each time takes another while.
+            // Each action takes a different time.
             schedule.advance(schedule.next() + ms(u64::from(second) % 999));
         }
     }

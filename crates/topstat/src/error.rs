@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong, and the one place where it becomes words and an exit code.
+//! The errors of the program, and the one place that turns them into text and an exit code.
 
 use std::error::Error as _;
 use std::io;
@@ -12,7 +12,7 @@ use crate::console::Console;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// All is done, and what was printed is whole. A reader that went away and a Ctrl-C during `top` are no failures.
+    /// All is done, and the output is whole. A reader that went away and a Ctrl-C during `top` are no failures.
     Done = 0,
     /// Something failed, or a check found something missing.
     Failed = 1,
@@ -29,7 +29,7 @@ impl From<Exit> for ExitCode {
 /// Why a command could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line does not parse; or it asks for help, which is then the text to be written.
+    /// The command line does not parse. Or it asks for help: then this is the help text.
     #[error(transparent)]
     Parse(#[from] clap::Error),
     /// The command line parses but makes no sense.
@@ -41,7 +41,7 @@ pub enum Error {
     /// The daemon's configuration is wrong.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// The daemon cannot run, or none does that is needed.
+    /// The daemon cannot run, or a daemon is needed and does not run.
     #[error("{0}")]
     Daemon(String),
     /// A recording can't be begun, or can't be read.
@@ -50,29 +50,29 @@ pub enum Error {
     /// A file of the history can't be read or written.
     #[error(transparent)]
     History(#[from] topstat_history::Error),
-    /// The output did not take what was written.
+    /// The output did not take the data.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
     /// An experiment could not be made, or its results can't be used.
     #[error("{0}")]
     Lab(String),
-    /// A file that was asked for can't be written.
+    /// A requested file can't be written.
     #[error("cannot write {}: {why}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: std::path::PathBuf,
-        /// The system's answer.
+        /// The system's error.
         why: String,
     },
     /// The program was asked to end while it waited for a tree.
     #[error("it was asked to end")]
     Stopped,
-    /// The system refused something.
+    /// The system refused an action.
     #[error("cannot {what}")]
     System {
-        /// What was to be done.
+        /// The refused action.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -82,14 +82,14 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Parse(error) if !error.use_stderr() => Exit::Done,
-            // A service manager tries again after this, but not after a wrong usage.
+            // A service manager tries again after this exit code, but not after wrong usage.
             Self::Config(config::Error::Read { source, .. }) if passes(source) => Exit::Failed,
             Self::Parse(_) | Self::Usage(_) | Self::Config(_) => Exit::Usage,
             Self::Sample(topstat_kernel::Error::Option(_)) => Exit::Usage,
             Self::Stopped => Exit::Done,
             Self::Output(error) => match error.kind() {
-                // Nobody reads any more, or the user wants the program to end, and what was printed is whole: both
-                // are normal ends. (Where it is cut off, the error is another one.)
+                // The output has no reader any more, or the user wants the program to end, and the output is whole. Both are
+                // normal ends. (If the output is cut off, the error is another one.)
                 io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => Exit::Done,
                 _ => Exit::Failed,
             },
@@ -103,7 +103,7 @@ impl Error {
         }
     }
 
-    /// The error and what caused it, in one line.
+    /// The error and its causes, in one line.
     fn chain(&self) -> String {
         let mut chain = self.to_string();
         let mut source = self.source();
@@ -115,13 +115,13 @@ impl Error {
     }
 }
 
-/// Whether it is the host that lacks something now, and not the user who is wrong.
+/// Whether the host lacks a resource now, so that the user has made no mistake.
 fn passes(error: &io::Error) -> bool {
     use libc::{EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM};
     error.raw_os_error().is_some_and(|errno| [EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM].contains(&errno))
 }
 
-/// Turns the result of a command into its exit code, and says what went wrong.
+/// Turns the result of a command into its exit code, and reports the error.
 pub fn conclude(result: Result<Exit, Error>, console: &mut dyn Console) -> Exit {
     let error = match result {
         Ok(exit) => return exit,
@@ -129,7 +129,7 @@ pub fn conclude(result: Result<Exit, Error>, console: &mut dyn Console) -> Exit 
     };
     match (&error, error.exit()) {
         (Error::Parse(help), Exit::Done) => {
-            // What is left to fail here is the output, which writes no help.
+            // Only the output can fail here, and its error writes no help.
             let written = write_help(help, console);
             written.map_or_else(|error| conclude(Err(error), console), |()| Exit::Done)
         }
@@ -159,7 +159,7 @@ fn write_help(help: &clap::Error, console: &mut dyn Console) -> Result<(), Error
 mod tests {
     use super::*;
 
-    /// The unit has systemd not start the daemon again after 2.
+    /// By the unit, systemd does not start the daemon again after exit code 2.
     #[test]
     fn a_configuration_that_cannot_be_read_now_is_no_wrong_one() {
         let of = |errno| {

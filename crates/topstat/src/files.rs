@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A tree of files that this program does not serve (`--root`): `/proc/topstat`, which the kernel module makes. What is in it
-//! is found out by looking, for any module of the kernel's may have samples there that nobody else knows.
+//! A tree of files that this program does not serve (`--root`): `/proc/topstat`, which the kernel module makes. The tree's
+//! directories show its samples, for any kernel module may have samples there that topstat does not know.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use crate::daemon::tree::value::Setting;
 use crate::daemon::tree::{File, Kind, Place, Tree};
 use crate::error::Error;
 
-/// Where the kernel module has its tree.
+/// The path of the kernel module's tree.
 pub const OF_MODULE: &str = "/proc/topstat";
 
-/// A tree, and what was found in it.
+/// A tree, and the samples found in it.
 pub struct Files {
     root: PathBuf,
     files: Aside,
     samples: Vec<Arc<SampleInfo>>,
 }
 
-/// What is read once of a table, for all of its snapshots.
+/// The description of a table, which is read once for all of its snapshots.
 pub struct Described {
     table: Arc<TableInfo>,
     titles: Titles,
@@ -35,12 +35,12 @@ pub struct Described {
 }
 
 impl Files {
-    /// Looks at the tree: those samples that are known first, in their usual order, then the others by name. What is unknown
-    /// has the unit [`Unit::Count`] until it is described.
+    /// Lists the samples of the tree: the known ones first, in their usual order, then the others by name. An unknown table has
+    /// the unit [`Unit::Count`] until it is described.
     ///
     /// # Errors
     ///
-    /// When there is none, or it can't be read.
+    /// When there is no tree, or it can't be read.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let enabled = root.join(Setting::Enabled.name());
         if let Err(error) = enabled.symlink_metadata() {
@@ -68,22 +68,22 @@ impl Files {
         self.files = Aside::until(stop);
     }
 
-    /// Where it is.
+    /// The path of the tree.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What is in it.
+    /// The samples in the tree.
     pub fn samples(&self) -> &[Arc<SampleInfo>] {
         &self.samples
     }
 
-    /// The same as the files that there are.
+    /// The files of these samples.
     pub fn tree(&self) -> Tree {
         Tree::new(&self.samples)
     }
 
-    /// The same with all units and titles, for which snapshots are taken of the tables that nobody knows.
+    /// Finds all units and titles. For this it takes snapshots of the unknown tables.
     ///
     /// # Errors
     ///
@@ -101,11 +101,11 @@ impl Files {
         Ok(self)
     }
 
-    /// Reads what describes a table.
+    /// Reads the description of a table.
     ///
     /// # Errors
     ///
-    /// When it can't be read, or is not what such a tree has.
+    /// When the table can't be read, or its files don't have the form of this version.
     pub fn describe(&self, table: &Arc<TableInfo>) -> Result<Described, Error> {
         let stat = self.text(table, Kind::Stat)?;
         let titles =
@@ -122,7 +122,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// As [`Files::describe`].
+    /// See [`Files::describe`].
     pub fn snapshot(&self, described: &Described) -> Result<Snapshot, Error> {
         let table = &described.table;
         let set = self.settings(table)?;
@@ -141,11 +141,11 @@ impl Files {
         Ok(snapshot)
     }
 
-    /// What a table is set to.
+    /// The settings of a table.
     ///
     /// # Errors
     ///
-    /// When that can't be read.
+    /// When the settings can't be read.
     pub fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
         let number = |place: &str, setting: Setting| {
             let path = self.root.join(place).join(setting.name());
@@ -178,7 +178,7 @@ impl Files {
         text.map_err(|error| self.failed("read", path, &error))
     }
 
-    /// The directories in one, by name: of samples, and of tables.
+    /// The directories in a directory, by name: samples or tables.
     fn directories(&self, at: &Path) -> Result<Vec<String>, Error> {
         let mut names = self.files.directories(at).map_err(|error| self.failed("list", at, &error))?;
         names.retain(|name| name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_'));
@@ -230,7 +230,7 @@ fn is_known(table: &TableInfo) -> bool {
     topstat_kernel::samples().iter().flat_map(|sample| &sample.tables).any(|known| known.path() == table.path())
 }
 
-/// The usual ones first, as they usually come, and the others as they are.
+/// The usual names first, in their usual order, and then the others, unchanged.
 fn in_order<'a>(mut names: Vec<String>, usual: impl Iterator<Item = &'a str>) -> Vec<String> {
     let usual: Vec<_> = usual.collect();
     names.sort_by_cached_key(|name| usual.iter().position(|usual| usual == name).unwrap_or(usize::MAX));

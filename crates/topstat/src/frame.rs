@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A picture that takes the place of the last one, as bytes for a terminal.
+//! A picture that replaces the last one, as bytes for a terminal.
 //!
-//! Lines are written over the old ones and only what is left of these is cleared, so that nothing flickers. The
-//! alternate screen is not used: what was shown last stays when the program ends.
+//! New lines overwrite the old ones, and only the rest of an old line is cleared, so that nothing flickers. The alternate screen
+//! is not used: the last picture stays when the program ends.
 
 /// Hides the cursor.
 const HIDE: &[u8] = b"\x1b[?25l";
-/// Undoes all that a picture changes, also one that was broken off: style, wrapping, cursor.
+/// Undoes all changes of a picture, even of one that was cut off: style, wrapping, cursor.
 pub const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h";
 const HOME: &[u8] = b"\x1b[H";
 const CLEAR_LINE: &[u8] = b"\x1b[K";
 const CLEAR_BELOW: &[u8] = b"\x1b[J";
-/// What is wider than the terminal is cut off by it: addresses are never shortened, and a line that takes two would
-/// move all below it.
+/// The terminal cuts off lines that are too wide. The program never shortens addresses, and a line that takes two lines would
+/// move all lines below it.
 const NO_WRAP: &[u8] = b"\x1b[?7l";
 const WRAP: &[u8] = b"\x1b[?7h";
 
-/// The bytes that show the content at the top of a terminal of so many lines, whatever was there before. The last line
-/// is for the cursor; what does not fit is cut off.
+/// The bytes that show the content at the top of a terminal with `lines` lines, whatever it showed before. The last line is for
+/// the cursor. Content that does not fit is cut off.
 ///
-/// The first picture lets what is on the terminal scroll away, so that it can be looked at later.
+/// The first picture lets the earlier content of the terminal scroll away, so that the user can look at it later.
 pub fn frame(content: &[u8], lines: usize, first: bool) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(content.len() + 64);
     if first {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Instants as users write them: in the time zone in which they are shown, which is TZ's, the host's, or with `--utc` UTC.
+//! Instants as users write them, in the time zone of the output: the zone of TZ, the zone of the host, or UTC with `--utc`.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ const WANTED: &str = "a clock time (03:12), a date with one (2026-11-21 03:12), 
 ///
 /// # Errors
 ///
-/// Where it is none, with what would be one.
+/// When the text is no instant. The error names the accepted forms.
 pub fn parse(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     parse_in(text, now, topstat_model::zone())
 }
@@ -39,11 +39,11 @@ fn ago_of(now: &Zoned, text: &str) -> Option<Zoned> {
 }
 
 fn clock(now: &Zoned, text: &str) -> Option<Zoned> {
-    // With a zone of its own: `…Z`, `…+01:00`.
+    // The text names a zone: `…Z`, `…+01:00`.
     if let Ok(timestamp) = text.parse::<Timestamp>() {
         return Some(timestamp.to_zoned(now.time_zone().clone()));
     }
-    // Today, unless that is still to come.
+    // The time is today's, unless that is still to come.
     if let Some(time) = time_of_day(text) {
         let today = now.date().to_datetime(time).to_zoned(now.time_zone().clone()).ok()?;
         if today <= *now {
@@ -84,9 +84,9 @@ mod tests {
         for (text, zone, ago) in [
             ("03:12", "UTC0", 4 * 3600 + 48 * 60),
             ("8:00:00", "UTC0", 0),
-            // Still to come today: yesterday's.
+            // This time is still to come today, so it is yesterday's.
             ("08:01", "UTC0", 24 * 3600 - 60),
-            // 09:00 there.
+            // The clock of this zone shows 09:00.
             ("03:12", "CET-1", 5 * 3600 + 48 * 60),
             ("2026-11-21 07:00", "UTC0", 3600),
             ("2026-11-21T07:00:30", "CET-1", 2 * 3600 - 30),
@@ -95,14 +95,14 @@ mod tests {
             ("-5m", "UTC0", 300),
             ("-1h 30m", "UTC0", 5400),
             ("now", "UTC0", 0),
-            // As it is shown.
+            // The form of the output.
             ("2026-11-21T08:59:59.500+01:00", "UTC0", 1),
         ] {
             assert_eq!(at(text, zone), Ok(NOW - ago), "{text} {zone}");
         }
     }
 
-    /// Central European time, on the days on which its clock is put on and back.
+    /// Central European time, on the days when the clock is put forward and back.
     #[test]
     fn a_clock_time_that_there_is_twice_or_never_is_the_first_of_two_or_what_the_clock_showed_then() {
         let at = |text: &str, now: u64| {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line of topstat.
 //!
-//! What a command needs of the world outside comes through two traits, so that all of it is tested without a kernel,
-//! without privileges and without waiting: a [`Backend`] gives sources of snapshots, a [`Console`] takes what is
-//! written and says when to go on. The program is [`run`] with the real two: [`Kernel`] and [`SystemConsole`].
+//! A command reaches the outside world only through two traits. A [`Backend`] gives sources of snapshots. A [`Console`] takes the
+//! output, and says when to go on. So all commands are tested without a kernel, without privileges and without waiting. The
+//! program is [`run`] with the two real implementations: [`Kernel`] and [`SystemConsole`].
 //!
-//! A command line passes two types. What was parsed ([`Args`]) knows only syntax; what is validated (the plan of a
-//! command) has its names resolved and its numbers in range, and is all that a command sees.
+//! A command line passes through two types. The parsed one ([`Args`]) knows only syntax. The validated one (the plan of a
+//! command) has resolved names and numbers in range. A command sees only the plan.
 
 #![warn(missing_docs)]
 
@@ -34,7 +34,7 @@ mod system;
 mod time;
 mod view;
 
-/// What tests/fuzz gives bytes to, and compares with.
+/// The modules that tests/fuzz feeds with bytes, and compares with.
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz {
@@ -52,7 +52,7 @@ pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};
 pub use system::SystemConsole;
 
-/// Runs a command line, the program's name first, and says how it ended. What went wrong is already written.
+/// Runs a command line, which begins with the program's name, and returns how it ended. Errors are already written.
 pub fn run(line: impl IntoIterator<Item = OsString>, backend: &mut dyn Backend, console: &mut dyn Console) -> Exit {
     let result = Args::parse_line(line).and_then(|args| commands::dispatch(&args, backend, console));
     error::conclude(result, console)

@@ -3,8 +3,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Takes the lock, also where a thread has panicked while it held the lock. Every change under a lock of this program leaves
-/// nothing half done.
+/// Takes the lock, even if a thread has panicked while it held the lock. Every change under a lock of this program leaves nothing
+/// half done.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `[INTERVAL [COUNT]]`, `--output` and `--color` come to, for a command that shows something again and again.
+//! The result of `[INTERVAL [COUNT]]`, `--output` and `--color`, for a command that shows readings again and again.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use crate::args::{ColorWhen, TopFormat};
 use crate::console::Facts;
 use crate::style::colors;
 
-/// The interval where none is given.
+/// The default interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often something is shown, and in which form.
+/// How often readings are shown, and in which form.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// The time from one to the next.
+    /// The time from one reading to the next.
     pub interval: Duration,
-    /// How many; without end if none.
+    /// The number of readings; `None` is without end.
     pub count: Option<u64>,
     /// Text, JSON or CSV.
     pub format: TopFormat,
-    /// Text is for a terminal: its width, and no more rows than fit unless asked for.
+    /// The text is for a terminal: it has the terminal's width, and no more rows than fit, unless the user asks for more.
     pub terminal: bool,
-    /// Each takes the place of the last.
+    /// Each reading replaces the last.
     pub in_place: bool,
-    /// Bold and dim.
+    /// The text uses bold and dim.
     pub color: bool,
 }
 
 impl Output {
-    /// By what was given, for this output.
+    /// Makes this from the arguments and the properties of the output.
     pub fn new(
         (interval, count): (Option<Duration>, Option<u64>),
         format: TopFormat,
         color: ColorWhen,
         facts: Facts,
     ) -> Self {
-        // Programs that read JSON or CSV find the same on a terminal as in a pipe.
+        // JSON and CSV are the same on a terminal and in a pipe.
         let terminal = facts.terminal && format == TopFormat::Text;
         let count = match (interval, count) {
             (_, Some(count)) => Some(count),
@@ -61,7 +61,8 @@ pub mod tests {
     pub const PIPE: Facts = Facts { terminal: false, ..TERMINAL };
     pub const DUMB: Facts = Facts { dumb: true, ..TERMINAL };
 
-    /// A terminal goes on, and a pipe gets one: asserts it of a command, which makes this of these arguments.
+    /// Asserts that a command goes on for a terminal, and shows one reading in a pipe. `output` gives the command's `Output` for
+    /// a line of arguments.
     pub fn goes_on_for_a_terminal(output: impl Fn(&str, Facts) -> Output) {
         for (line, facts, count, in_place) in [
             ("", TERMINAL, None, true),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Says how far loading has come, where it takes long: on a host with a million sockets it takes seconds to find them all.
+//! Reports the progress of loading, if loading takes long: on a host with a million sockets it takes seconds to find them all.
 
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often. Loading that takes less says nothing.
+/// The time between two reports. Loading that takes less reports nothing.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Does the work. During it, a line on standard error, if that is a terminal, tells how many objects were found.
+/// Does the work. During the work a line on standard error, if that is a terminal, shows the number of found objects.
 pub fn told<T>(work: impl FnOnce() -> T) -> T {
     if !std::io::stderr().is_terminal() {
         return work();
@@ -22,7 +22,7 @@ pub fn told<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Until the other end of the channel is dropped.
+/// Reports until the other end of the channel is dropped.
 fn tell(end: &mpsc::Receiver<()>) {
     const CLEAR: &str = "\r\x1b[K";
     let begun = Instant::now();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which samples and tables a name means, of those that there are.
+//! Finds the existing samples and tables that a name means.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use topstat_model::typeset::escape;
 use crate::error::Error;
 use crate::suggest::{did_you_mean, either, near};
 
-/// What a `topstat` without a command shows.
+/// The table that `topstat` without a command shows.
 pub const DEFAULT_TABLE: &str = "tcp_v4/conns_pps";
 
 const LIST: &str = "(topstat ls lists all)";
 
-/// The samples of this name: `tcp_v4`, or `tcp` for all of which that is the common name.
+/// The samples of this name: `tcp_v4`, or `tcp` for all samples with this common name.
 pub fn samples(all: &[Arc<SampleInfo>], name: &str) -> Result<Vec<Arc<SampleInfo>>, Error> {
     let found = samples_of(all, name, None)?;
     if !found.is_empty() {
         return Ok(found);
     }
-    // Somebody may have written a table's name.
+    // The name may be a table's name.
     let sample = name.split('/').next().unwrap_or(name);
     Err(unknown_sample(all, name, sample))
 }
 
-/// The tables of this name: `tcp_v4/conns_pps`, or `tcp/conns_pps` for those of all samples of which `tcp` is
-/// the common name, unless an option says `only` which (`-4`).
+/// The tables of this name: `tcp_v4/conns_pps`, or `tcp/conns_pps` for the tables of all samples with the common name `tcp`. The
+/// option `only` (`-4`) selects one of these samples.
 pub fn tables(all: &[Arc<SampleInfo>], name: &str, only: Option<char>) -> Result<Vec<Arc<TableInfo>>, Error> {
     let Some((sample, table)) = name.split_once('/') else {
         return Err(no_table(all, name));
@@ -48,7 +48,7 @@ pub fn tables(all: &[Arc<SampleInfo>], name: &str, only: Option<char>) -> Result
     Ok(found)
 }
 
-/// The samples of this name, of those that the option `only` chooses.
+/// The samples of this name that the option `only` selects.
 fn samples_of(all: &[Arc<SampleInfo>], name: &str, only: Option<char>) -> Result<Vec<Arc<SampleInfo>>, Error> {
     let chosen = |sample: &SampleInfo| {
         only.is_none_or(|only| sample.variant.as_ref().is_some_and(|variant| variant.option == only))
@@ -67,7 +67,7 @@ fn tables_of(samples: &[Arc<SampleInfo>]) -> impl Iterator<Item = &Arc<TableInfo
     samples.iter().flat_map(|sample| &sample.tables)
 }
 
-/// The names of their tables, each once.
+/// The names of the samples' tables, each once.
 fn table_names(samples: &[Arc<SampleInfo>]) -> Vec<&str> {
     let mut names = Vec::new();
     for table in tables_of(samples) {
@@ -78,7 +78,7 @@ fn table_names(samples: &[Arc<SampleInfo>]) -> Vec<&str> {
     names
 }
 
-/// What describes the objects of a table, where this version knows it.
+/// The shape of the objects of a table, if this version knows it.
 pub fn shape(sample: &str, table: &str) -> Option<Shape> {
     let info = topstat_kernel::samples().into_iter().find(|info| info.name == sample)?;
     let value_name = info.tables.iter().find(|info| info.name == table)?.value_name.clone();
@@ -112,7 +112,7 @@ fn unknown_sample(all: &[Arc<SampleInfo>], written: &str, nearly: &str) -> Error
     Error::Usage(format!("unknown sample {}{meant} {LIST}", escape(written)))
 }
 
-/// There is no slash: it may be the name of a sample or of a table.
+/// The error for a name without a slash. The name may be the name of a sample or of a table.
 fn no_table(all: &[Arc<SampleInfo>], name: &str) -> Error {
     if let Ok(samples) = samples_of(all, name, None)
         && let Some(table) = tables_of(&samples).next()
@@ -126,7 +126,7 @@ fn no_table(all: &[Arc<SampleInfo>], name: &str) -> Error {
     let meant: Vec<_> =
         tables_of(all).filter(|table| near.contains(&table.name.as_str())).map(|table| table.path()).collect();
     let meant: Vec<_> = meant.iter().map(String::as_str).collect();
-    // With more there is nothing to choose from any longer.
+    // More names are too many to choose from.
     if (1..=4).contains(&meant.len()) {
         return Error::Usage(format!("{} names no sample: did you mean {}? {LIST}", escape(name), either(&meant)));
     }

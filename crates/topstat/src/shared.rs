@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tables of a daemon that runs: whoever shows tables shows these, unless told otherwise.
+//! The tables of a running daemon. Commands that show tables show these by default.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::args::{Mount, Pins};
 use crate::backend::Backend;
 use crate::error::Error;
 
-/// The daemon's state of the family that this table is of, where there is one.
+/// The daemon's state of this table's family, if there is one.
 ///
 /// # Errors
 ///
-/// Where there is one, and it can't be opened.
+/// When there is a state, and it can't be opened.
 pub fn open(
     table: &TableInfo,
     pins: &Pins,
@@ -23,7 +23,7 @@ pub fn open(
 ) -> Result<Option<Arc<dyn State>>, Error> {
     let Some(family) = topstat_kernel::family_of(&table.sample) else { return Ok(None) };
     backend.open(&pins.dir(), &family).map_err(|error| {
-        // Who may not open what is pinned may be of the group that reads the tree.
+        // A user without access to the pins may be in the group that reads the tree.
         let json = mount.dir().join(table.path()).join("json");
         match File::open(&json) {
             Ok(_) => Error::Daemon(format!("{error}. You may read {}, and stat beside it", json.display())),
@@ -32,7 +32,7 @@ pub fn open(
     })
 }
 
-/// Says that pushes don't count, and how they would, by a command with this behind it.
+/// If a table counts nothing, says so, and names the command that switches it on. `behind` is put behind the command.
 pub fn off(settings: TableSettings, table: &TableInfo, behind: &str) -> Option<String> {
     let TableInfo { sample, name, .. } = table;
     let path = match settings {

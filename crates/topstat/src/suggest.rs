@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What somebody may have meant who wrote a name that is not there.
+//! Suggestions for a name that does not exist.
 
 use strsim::damerau_levenshtein;
 
-/// The names that are nearest to what was written: those with the fewest edits, if these are few; else those that
-/// contain what was written. In their own order; none where nothing is near.
+/// The names that are nearest to the written name: the names with the fewest edits, if these are few, and otherwise the names
+/// that contain the written name. The names keep their order. The result is empty if no name is near.
 pub fn near<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let written = written.to_lowercase();
     let names: Vec<_> = names.into_iter().collect();
     let edits = |name: &&str| damerau_levenshtein(&written, name);
     let fewest = names.iter().map(edits).min().unwrap_or(usize::MAX);
-    // With a third of a name wrong it is another name.
+    // A name that is wrong by more than a third is another name.
     if fewest <= (written.chars().count() / 3).max(1) {
         return names.into_iter().filter(|name| edits(name) == fewest).collect();
     }
-    // One letter is in everything.
+    // Almost every name contains a single letter.
     let long_enough = written.chars().count() > 1;
     names.into_iter().filter(|name| long_enough && name.contains(&written)).collect()
 }
@@ -28,7 +28,7 @@ pub fn either(names: &[&str]) -> String {
     }
 }
 
-/// A question to put behind an error, or nothing: `: did you mean a or b?`.
+/// A question to append to an error, or an empty text: `: did you mean a or b?`.
 pub fn did_you_mean<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     match near(written, names) {
         near if near.is_empty() => String::new(),

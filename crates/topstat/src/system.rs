@@ -18,14 +18,14 @@ use signal_hook::{flag, low_level};
 
 use crate::console::{Console, Facts, Size, Wake};
 
-/// The most that is written at once after a pipe has said that it takes something: what it then takes without waiting.
-/// It is PIPE_BUF of Linux (pipe(7)).
+/// The most bytes of one write after a pipe was reported as writable: the pipe then takes them without blocking. This is PIPE_BUF
+/// of Linux (pipe(7)).
 const CHUNK: usize = 4096;
 
-/// How long the rest of what was begun may take, once the program was asked to end: who reads gets all of it, and who
-/// reads no more keeps nobody waiting.
+/// How long the rest of a begun write may take, once the program was asked to end. A reader gets all of the data, and a pipe that
+/// is no longer read does not block the program.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How long a diagnostic may take then, which may go to the same pipe.
+/// How long a diagnostic may take in that case: it may go to the same pipe.
 const LAST_NOTE: Duration = Duration::from_millis(200);
 
 /// Standard output and standard error, signals, and the monotonic clock.
@@ -35,7 +35,7 @@ pub struct SystemConsole {
     signals: Option<Signals>,
 }
 
-/// Where data goes.
+/// The output for data.
 #[derive(Debug, Default)]
 enum Out {
     #[default]
@@ -46,7 +46,7 @@ enum Out {
 impl AsFd for Out {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            // Whoever closed it gets /dev/null from the standard library, so that there always is one.
+            // If it was closed, the standard library has opened /dev/null in its place, so that it always exists.
             Self::Stdout => rustix::stdio::stdout(),
             Self::File(file) => file.as_fd(),
         }
@@ -59,8 +59,8 @@ impl SystemConsole {
         Self { out: Out::File(file), signals: None }
     }
 
-    /// Waits until the output takes something, or says that it will not. Once the program was asked to end: until
-    /// `deadline`, which then begins, where something was `begun`.
+    /// Waits until the output takes data, or reports an error. Once the program was asked to end, a write that has `begun` waits
+    /// until `deadline`, which this call sets if it is not set. Any other write then does not wait.
     fn wait_for_output(&self, begun: bool, deadline: &mut Option<Instant>) -> io::Result<()> {
         loop {
             let stop = self.is_stopped();
@@ -80,12 +80,12 @@ impl SystemConsole {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Also where it failed: writing then says why.
+            // This is also so if the output has failed: the write then reports the reason.
             if !fds[0].revents().is_empty() {
                 return Ok(());
             }
             match left {
-                // Nothing is printed of it: what was printed is whole.
+                // Nothing of the data was written, so the output is whole.
                 None if stop => return Err(io::ErrorKind::Interrupted.into()),
                 Some(left) if left.is_zero() => return Err(io::Error::new(io::ErrorKind::TimedOut, CutOff)),
                 _ => {}
@@ -101,7 +101,7 @@ impl SystemConsole {
     }
 }
 
-/// Why what was printed last is not whole.
+/// Why the last output is not whole.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "nobody has read all of it within {} s after the program was asked to end: what was printed last is cut off",
@@ -111,7 +111,7 @@ struct CutOff;
 
 fn timespec(time: Duration) -> Timespec {
     Timespec {
-        // What is waited for is far below 2^63 s.
+        // All waits are far below 2^63 s.
         tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),
     }
@@ -129,7 +129,7 @@ impl Console for SystemConsole {
     }
 
     fn is_interactive(&self) -> bool {
-        // The view takes keys and draws by the standard ones.
+        // The view takes keys from standard input, and draws on standard output.
         let standard = matches!(self.out, Out::Stdout) && io::stdin().is_terminal();
         let facts = self.facts();
         standard && facts.terminal && !facts.dumb
@@ -141,16 +141,16 @@ impl Console for SystemConsole {
 
     fn size(&self) -> Option<Size> {
         let size = rustix::termios::tcgetwinsize(&self.out).ok()?;
-        // A serial line does not know its size, and says 0.
+        // A serial line does not know its size, and reports 0.
         (size.ws_row > 0 && size.ws_col > 0).then_some(Size { rows: size.ws_row, columns: size.ws_col })
     }
 
     fn write(&mut self, data: &[u8]) -> io::Result<()> {
         let (mut rest, mut deadline) = (data, None);
-        // A picture that is broken off on a terminal misleads nobody.
+        // A picture that is cut off on a terminal is not misleading.
         let terminal = self.out.as_fd().is_terminal();
         while !rest.is_empty() {
-            // A blocked write could not be ended by a signal, and what is loaded would stay.
+            // A signal could not end a blocked write, and all that is loaded would stay.
             self.wait_for_output(rest.len() < data.len() && !terminal, &mut deadline)?;
             let chunk = &rest[..rest.len().min(CHUNK)];
             match rustix::io::write(&self.out, chunk) {
@@ -164,7 +164,7 @@ impl Console for SystemConsole {
     }
 
     fn write_note(&mut self, line: &str) {
-        // It may go to where data goes, which takes nothing any more.
+        // The diagnostic may go to the output for data, which takes nothing any more.
         if self.is_stopped() {
             let stderr = rustix::stdio::stderr();
             let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -172,7 +172,7 @@ impl Console for SystemConsole {
                 return;
             }
         }
-        // Nobody is left to tell if that fails.
+        // If this fails, there is no other place to report it.
         let _ = writeln!(io::stderr(), "{line}");
     }
 
@@ -198,7 +198,7 @@ impl Console for SystemConsole {
             if left.is_zero() {
                 return Ok(Wake::Deadline);
             }
-            // Without a flag to wait for, poll still tells of a pipe without a reader and of a terminal that is gone.
+            // Even without requested events, poll reports a pipe without a reader and a terminal that is gone.
             let mut fds = vec![PollFd::new(&self.out, PollFlags::empty())];
             fds.extend(readable.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             fds.extend(self.signals.iter().map(Signals::poll_fd));
@@ -210,7 +210,7 @@ impl Console for SystemConsole {
                 return Ok(Wake::Closed);
             }
             if readable.is_some() && !fds[1].revents().is_empty() {
-                // To stop comes first.
+                // A signal to stop comes first.
                 return Ok(self.signals.as_ref().and_then(Signals::take).unwrap_or(Wake::Ready));
             }
             if let Some(signals) = &self.signals {
@@ -234,7 +234,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// SIGHUP keeps its default, which is what `nohup` relies on; the kernel then frees what was loaded.
+    /// SIGHUP keeps its default, on which `nohup` relies. When SIGHUP ends the program, the kernel frees all that was loaded.
     fn catch(in_place: bool) -> io::Result<Self> {
         let (pipe, sender) = UnixStream::pair()?;
         pipe.set_nonblocking(true)?;
@@ -244,12 +244,12 @@ impl Signals {
             wanted.extend([
                 (SIGWINCH, &signals.resized),
                 (SIGTSTP, &signals.suspend),
-                // Somebody else may have written meanwhile.
+                // Another program may have written to the terminal in between.
                 (SIGCONT, &signals.resized),
             ]);
         }
         for (signal, flag) in wanted {
-            // The flag comes first: whoever is woken by the pipe must find it set.
+            // The flag is set first: a wait that the pipe ends must find it set.
             flag::register(signal, Arc::clone(flag))?;
             low_level::pipe::register(signal, sender.try_clone()?)?;
         }
@@ -260,7 +260,7 @@ impl Signals {
         PollFd::new(&self.pipe, PollFlags::IN)
     }
 
-    /// What happened, the most important first. To stop is not forgotten.
+    /// The event that has happened, the most important first. A signal to stop is not forgotten.
     fn take(&self) -> Option<Wake> {
         if self.stop.load(Ordering::SeqCst) {
             Some(Wake::Stop)
@@ -275,7 +275,7 @@ impl Signals {
 
     fn drain(&self) {
         let mut bytes = [0; 64];
-        // It does not block, and ends with EAGAIN once it is empty.
+        // The read does not block, and fails with EAGAIN once the pipe is empty.
         while rustix::io::read(&self.pipe, &mut bytes).is_ok_and(|read| read > 0) {}
     }
 }
@@ -317,7 +317,7 @@ mod tests {
         assert!(read.join().unwrap().unwrap() == expected);
     }
 
-    /// A console whose program was asked to end, and whose pipe takes so many bytes without a reader.
+    /// A console whose program was asked to end, and whose pipe takes `room` bytes without a reader.
     fn stopped(room: usize) -> (File, SystemConsole) {
         let (reader, mut console) = pipe();
         let (pipe, _) = UnixStream::pair().unwrap();
@@ -349,7 +349,7 @@ mod tests {
         let written = console.write(&line);
         drop(console);
         let read = read.join().unwrap().unwrap();
-        // On a host that is so slow that it was cut off, that is what it says.
+        // On a very slow host the line may be cut off. Then the result must report this.
         assert_eq!(written.is_ok(), read.ends_with(&line), "{written:?}");
     }
 

@@ -10,13 +10,13 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest interval: a day.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The longest that anything is kept: ten years.
+/// The longest time for which data is kept: ten years.
 const OLDEST: Duration = Duration::from_secs(3660 * 86_400);
 
 /// The longest period and delay of a table: an hour.
 const MOST_MS: u32 = 3_600_000;
 
-/// An interval: seconds, or with a unit.
+/// An interval: seconds, or a time with a unit.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let time = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
@@ -31,19 +31,19 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How long something is kept: seconds, or with a unit.
+/// How long data is kept: seconds, or a time with a unit.
 pub fn age(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<u64>().ok().map(Duration::from_secs);
     let time = seconds.or_else(|| with_unit(text)).ok_or("not a time: give seconds (3600) or a unit (2h, 7d)")?;
     if time <= OLDEST { Ok(time) } else { Err("at most 10 years".to_owned()) }
 }
 
-/// The period of a table: milliseconds, or with a unit.
+/// The period of a table: milliseconds, or a time with a unit.
 pub fn period(text: &str) -> Result<u32, String> {
     milliseconds(text, 1..=MOST_MS)
 }
 
-/// The delay of a table: milliseconds, or with a unit.
+/// The delay of a table: milliseconds, or a time with a unit.
 pub fn delay(text: &str) -> Result<u32, String> {
     milliseconds(text, 0..=MOST_MS)
 }

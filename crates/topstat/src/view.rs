@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How readings reach the output, again and again: one after the other, or each in the place of the last.
+//! Shows readings again and again: one after the other, or each in place of the last.
 
 use std::io;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use crate::error::Error;
 use crate::frame;
 use crate::output::Output;
 
-/// The size that a terminal has which does not know its own.
+/// The assumed size of a terminal that does not know its size.
 const USUAL: Size = Size { rows: 24, columns: 80 };
 
-/// What a command reads again and again.
+/// The readings that a command takes again and again.
 pub trait Watched {
-    /// Reads what is shown from now on.
+    /// Takes the reading that is shown from now on.
     fn read(&mut self) -> Result<(), Error>;
 
-    /// Shows what was read last; nothing where nothing was.
+    /// Shows the last reading, if there is one.
     fn draw(&mut self, view: &mut View, console: &mut dyn Console) -> Result<(), Error>;
 
-    /// How often to call [`Watched::poll`] between two readings, if it has to be.
+    /// How often to call [`Watched::poll`] between two readings; `None`: never.
     fn poll_every(&self) -> Option<Duration> {
         None
     }
 
-    /// Does what cannot wait for the next reading.
+    /// Does the work that cannot wait for the next reading.
     fn poll(&mut self) {}
 }
 
-/// Has the console hear of signals from now on: to be called before anything is loaded, for a Ctrl-C must find somebody who
-/// detaches it.
+/// Makes the console catch signals from now on. The caller calls this before it loads anything, so that after a Ctrl-C the
+/// program still runs and detaches it.
 ///
 /// # Errors
 ///
-/// When that can't be had.
+/// When signals can't be caught.
 pub fn catch_signals(output: &Output, console: &mut dyn Console) -> Result<(), Error> {
     let system = |source| Error::System { what: "catch signals", source };
     console.catch_signals(output.in_place).map_err(system)
@@ -46,7 +46,7 @@ pub fn catch_signals(output: &Output, console: &mut dyn Console) -> Result<(), E
 /// Shows readings of any kind.
 pub struct View {
     output: Output,
-    /// No more rows than the terminal has lines for.
+    /// Whether to show no more rows than the terminal has lines for.
     fits: bool,
     sink: Sink,
     /// The cursor is hidden.
@@ -54,7 +54,8 @@ pub struct View {
 }
 
 impl View {
-    /// Rows that were asked for by number are all there where nothing is drawn in place, whether they fit or not.
+    /// A view of this output. If the user has given the number of rows, and nothing is drawn in place, all rows are shown, even
+    /// if they don't fit.
     pub fn new(output: Output, rows_given: bool) -> Self {
         let options = TextOptions { human: output.terminal, color: output.color, width: None };
         Self {
@@ -65,12 +66,12 @@ impl View {
         }
     }
 
-    /// Shows readings until there are enough, or the user has enough; the first of them after a while. `wait` is what an
-    /// error says was waited for.
+    /// Shows readings until there are enough, or until the user ends the program. The first reading comes after `first_after`.
+    /// `wait` names the wait in an error.
     ///
     /// # Errors
     ///
-    /// Those of reading, and those of the console. The terminal is given back also then.
+    /// Errors of reading, and errors of the console. The terminal is restored even then.
     pub fn watch(
         mut self,
         watched: &mut dyn Watched,
@@ -109,8 +110,8 @@ impl View {
                 Wake::Deadline if until < next => watched.poll(),
                 Wake::Deadline => {
                     watched.read()?;
-                    // The first reading takes longer than others, often as long as an interval: all that has happened before
-                    // is settled. The next is as far from its end as was asked for.
+                    // The first reading takes longer than others, often as long as an interval, because it settles all that
+                    // happened before. The next reading comes one interval after the end of the first.
                     if std::mem::take(&mut first) {
                         schedule = Schedule::new(console.now(), self.output.interval);
                     }
@@ -127,7 +128,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// Those of the output.
+    /// Errors of the output.
     pub fn show(&mut self, readings: &[&dyn Reading], console: &mut dyn Console) -> Result<(), Error> {
         let written = self.written(readings, self.space(console)).map_err(Error::Output)?;
         console.write(&written).map_err(Error::Output)
@@ -143,12 +144,12 @@ impl View {
         Ok(frame::frame(&content, space.lines.unwrap_or(usize::MAX), first))
     }
 
-    /// How many rows of this reading are shown at most.
+    /// The most rows of this reading that are shown.
     pub fn rows(&self, reading: &dyn Reading, console: &dyn Console) -> usize {
         self.sink.rooms(&[reading], self.space(console)).first().map_or(0, |room| *room.min(&reading.rows()))
     }
 
-    /// Gives the terminal back as it was. It can be entered again.
+    /// Restores the terminal. A later picture can enter it again.
     fn leave(&mut self, console: &mut dyn Console) -> io::Result<()> {
         if std::mem::take(&mut self.entered) {
             console.write(frame::LEAVE)?;
@@ -176,7 +177,7 @@ mod tests {
     use crate::args::{ColorWhen, TopFormat};
     use crate::console::Facts;
 
-    /// A clock that goes on by waits and readings alone.
+    /// A clock that advances only by waits and readings.
     struct Clock {
         begin: Instant,
         elapsed: Rc<Cell<Duration>>,
@@ -215,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Readings that take so long, and when each of them was over.
+    /// Readings with these durations, and the times at which they ended.
     struct Readings {
         elapsed: Rc<Cell<Duration>>,
         take: Vec<u64>,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * An object ends, and what is left of it is kept (keep.h):
+ * An object ends, and the engine keeps a copy of it (keep.h):
  *
  *	ts_bank_to(), ts_bank_enter()
- *	slot = ts_keep_begin(t, …)	for each dynamic table: it has a slot, and a copy of its window
+ *	slot = ts_keep_begin(t, …)	for each dynamic table: the copy has a slot and a window
  *	if (slot) {
- *		…			the copy is described
+ *		…			the caller describes the copy
  *		ts_keep_end(t, …, slot)
  *	}
  *	ts_bank_leave()
  *
- * and then its id is taken from it. Whoever has not got the claim calls ts_keep_none() for each table.
+ * Then the caller sets the object's id to 0. A caller that has not got the claim calls ts_keep_none() for each table.
  */
 #ifndef TOPSTAT_ENDED_H
 #define TOPSTAT_ENDED_H
@@ -19,7 +19,7 @@
 
 #ifdef TS_KEEPS
 
-/* How often a window is copied that another CPU writes to, which takes it some twenty stores. */
+/* Tries to copy a window while another CPU writes to it. Writing takes that CPU some twenty stores. */
 #define TS_KEEP_TRIES 4
 
 TS_INLINE int ts_keep_copy(struct ts_window *to, u64 obj, ts_view view)
@@ -32,8 +32,8 @@ TS_INLINE int ts_keep_copy(struct ts_window *to, u64 obj, ts_view view)
 	return 0;
 }
 
-/* The slot, from 1, that the object at this address has now; its copy has a window. 0: it has no value any more, or there
- * is no room for it (T8). */
+/* Returns the slot, from 1, that the object at this address now has as an ended one; its copy has a window. 0: the object has no
+ * value any more, or there is no room for it (T8). */
 TS_INLINE u32 ts_keep_begin(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, ts_view view)
 {
 	u32 mask = ts_view_mask(view);
@@ -65,7 +65,7 @@ TS_INLINE u32 ts_keep_begin(struct ts_table *t, const struct ts_tick *tick, u64 
 	if (!kept)
 		return 0;
 	ts_write(kept->id, 0);
-	ts_wmb(); /* whoever sees another copy does not take it for this one */
+		ts_wmb(); /* a reader that sees the new copy must not take it for the old one */
 	if (!ts_keep_copy(&kept->window, obj, view)) {
 		ts_turn_away(t, tick, ts_kept_mark(id), ~0ULL, TS_DYNAMIC);
 		ts_remove_node(t, ts_entry(t, slot - 1, mask)->pos, mask);
@@ -74,7 +74,7 @@ TS_INLINE u32 ts_keep_begin(struct ts_table *t, const struct ts_tick *tick, u64 
 	return slot;
 }
 
-/* The copy is whole. */
+/* The copy is complete. */
 TS_INLINE void ts_keep_end(struct ts_table *t, const struct ts_tick *tick, u32 slot, u64 id, ts_view view)
 {
 	struct ts_kept *kept = ts_kept_of(t->place, slot - 1);
@@ -87,8 +87,8 @@ TS_INLINE void ts_keep_end(struct ts_table *t, const struct ts_tick *tick, u32 s
 	ts_refresh_kept(t, tick, slot - 1, view, &v);
 }
 
-/* The most that the object's window can be worth, from its head: nothing is taken to have faded. A family whose objects have no
- * windows defines another way. */
+/* An upper bound of the window's value, from its head: the whole fading slide counts. A family whose objects have no windows
+ * defines another function. */
 #ifndef ts_object_most
 #define ts_object_most ts_window_most
 #endif
@@ -106,7 +106,7 @@ TS_INLINE u64 ts_window_most(const struct ts_tick *tick, u64 obj, ts_view view)
 	return w.head.sum[0] + w.head.sum[1] - w.head.base + w.fading;
 }
 
-/* The object is not kept, for the claim was taken. */
+/* The object is not kept, because the claim was taken. */
 TS_INLINE void ts_keep_none(struct ts_table *t, const struct ts_tick *tick, u64 obj, ts_view view)
 {
 	struct ts_ended *ended = ts_ended_of(t->place);

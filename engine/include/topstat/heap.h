@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The heap of a table: a min-heap by key in the nodes of its entries (T1, T2 in table.h). Slots are
- * where the objects are; moving a node moves a key and the number of a slot.
+ * The heap of a table: a min-heap by key in the nodes of its entries (T1, T2 in table.h). Objects stay in their slots; moving a
+ * node moves a key and the number of a slot.
  */
 #ifndef TOPSTAT_HEAP_H
 #define TOPSTAT_HEAP_H
@@ -17,7 +17,7 @@ TS_INLINE void ts_node_set(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 m
 	ts_entry(t, slot, mask)->pos = pos;
 }
 
-/* Node `pos` has a new key that may be too large for its place: T2 downwards. */
+/* Give node `pos` a key that may be too large for its place: restores T2 downwards. */
 TS_INLINE void ts_sift_down(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 n, u32 mask)
 {
 	u32 level;
@@ -45,7 +45,7 @@ TS_INLINE void ts_sift_down(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 
 	ts_node_set(t, pos, key, slot, mask);
 }
 
-/* Node `pos` has a new key that may be too small for its place: T2 upwards. */
+/* Give node `pos` a key that may be too small for its place: restores T2 upwards. */
 TS_INLINE void ts_sift_up(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 mask)
 {
 	u32 level;
@@ -65,7 +65,7 @@ TS_INLINE void ts_sift_up(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 ma
 	ts_node_set(t, pos, key, slot, mask);
 }
 
-/* Put a key and its slot where they belong: at node `pos`, or above or below it (T2). */
+/* Put a key and its slot at node `pos`, or above or below it, so that T2 holds. */
 TS_INLINE void ts_settle(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 mask)
 {
 	if (pos && ts_entry(t, (pos - 1) >> 1, mask)->key > key)

@@ -1,39 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The only file of the engine that differs between eBPF, kernel module and
- * user space. Everything else is the same source everywhere.
+ * This is the only file of the engine that differs between eBPF, kernel module and user space. All other files are the
+ * same source on every platform.
  *
- * What the engine asks of a platform:
+ * A platform gives the engine these functions and attributes:
  *
- *   ts_add(p, v)           atomic p += v, no result; any CPU, any context
- *   ts_cas(p, old, new)    atomic compare and swap of a u64; true when swapped
- *   ts_cas32(p, old, new)  the same of a u32; not where eBPF has no atomics that return what was there
- *   ts_claim(p)            try to take a u64 flag of this CPU; never waits.
- *                          The takers are contexts of one CPU that interrupt
- *                          or preempt each other.
- *   ts_release(p)          give it back; ordered after all that was done under it
+ *   ts_add(p, v)           atomic p += v, without a result; on any CPU, in any context
+ *   ts_cas(p, old, new)    atomic compare and swap of a u64; true when it has swapped
+ *   ts_cas32(p, old, new)  atomic compare and swap of a u32; missing where eBPF has no atomics that return the old value
+ *   ts_claim(p)            try to take a u64 flag of this CPU; never waits. The callers are contexts of one CPU that
+ *                          interrupt or preempt each other
+ *   ts_release(p)          release the flag; ordered after all loads and stores made under it
  *   ts_read(x), ts_write(x, v)
- *                          a load or store that the compiler neither repeats
- *                          nor tears; for all that another CPU or an interrupt
- *                          may access meanwhile
- *   ts_wmb()               stores before it are seen, by all CPUs, before those after
- *                          it. It pairs with ts_rmb(), or with a dependency
- *   ts_rmb()               loads before it are done before those after it
- *   ts_bound(i, mask)      i & mask, in a form the eBPF verifier believes
- *   ts_times(i, size)      i * size, with `size` constant when the program is loaded,
- *                          likewise
- *   ts_mark_unknown(p, v)  v, by way of memory that nobody else writes just then: for the
- *                          verifier an unknown number, so that it finds each round of a loop
- *                          like the last
- *   TS_APART               before a function that rarely runs and returns int: not inlined, and
- *                          as little work for the verifier as can be
- *   TS_ALONE               the same before a function that runs often, and that a compiler may inline where there is no verifier
- *   TS_UNSET               after a variable's name: it is set before it is read. Where a compiler is told to zero all variables,
- *                          to harden a kernel, it leaves this one out
- *   TS_COLD(f, …)          f(…), a call that rarely runs: a host may make it in another way
+ *                          a load or store that the compiler neither repeats nor tears; for all memory that another CPU
+ *                          or an interrupt may access at the same time
+ *   ts_wmb()               all CPUs see the stores before it before the stores after it. It pairs with ts_rmb(), or with a
+ *                          dependency
+ *   ts_rmb()               the loads before it are done before the loads after it
+ *   ts_bound(i, mask)      i & mask, in a form that the eBPF verifier believes
+ *   ts_times(i, size)      i * size, in a form that the eBPF verifier believes; `size` is constant when the program is loaded
+ *   ts_mark_unknown(p, v)  v, stored to memory that no other context writes at that time, and loaded again. For the verifier
+ *                          the result is an unknown number, so each round of a loop looks to it like the previous round
+ *   TS_APART               before a function that rarely runs and returns int: it is not inlined, and costs the verifier as
+ *                          little work as possible
+ *   TS_ALONE               as TS_APART, before a function that runs often; without a verifier the compiler may inline it
+ *   TS_UNSET               after a variable's name: the variable is set before it is read. A compiler that zeroes all
+ *                          variables, to harden a kernel, leaves this one out
+ *   TS_COLD(f, …)          f(…), a call that rarely runs: a host may make the call in another way
  *   ts_precise()           the nanosecond clock, for slides too short for jiffies
- *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale, from the first word to the
- *                          last; 0, or non-zero when there is no such memory
+ *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale, from the first word to the last; 0, or non-zero
+ *                          when there is no memory at the address
  */
 #ifndef TOPSTAT_PLATFORM_H
 #define TOPSTAT_PLATFORM_H
@@ -58,17 +54,17 @@
 
 #define TS_INLINE static __attribute__((always_inline)) inline
 #define TS_NOINLINE static __attribute__((noinline, unused))
-/* The verifier looks at a static function wherever it is called, at a global one once. Weak, or clang leaves out arguments that it
- * finds unused, which the verifier wants. */
+/* The verifier checks a static function at each call, and a global function once. The attribute weak keeps clang from leaving out
+ * arguments that it finds unused: the verifier needs them. */
 #define TS_APART __attribute__((noinline, weak))
 #define TS_ALONE TS_APART
 
 #define ts_read(x) (*(volatile typeof(x) *)&(x))
 #define ts_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
 /*
- * eBPF had no fences before 6.15 (880442305a39, "bpf: Introduce load-acquire and store-release
- * instructions"), and compilers of that time have none either. Architectures whose CPUs keep loads
- * in order, and stores, need none: there, it is the compiler that must not reorder.
+ * eBPF had no fences before 6.15 (880442305a39, "bpf: Introduce load-acquire and store-release instructions"), and compilers of
+ * that time have no fences either. An architecture whose CPUs keep the order of loads and the order of stores needs no fence:
+ * there, only the compiler must not reorder.
  */
 #if !defined(__TARGET_ARCH_x86) && !defined(__TARGET_ARCH_s390)
 #error "topstat's eBPF needs an architecture that keeps the order of loads and of stores: x86 or s390"
@@ -98,16 +94,15 @@ TS_INLINE void ts_release(u64 *p)
 	ts_write(*p, 0);
 }
 
-/* In assembly: a mask that the compiler can prove needless it drops, and then
- * the verifier, which proves less, refuses the access. */
+/* In assembly: the compiler drops a mask that it can prove needless. The verifier proves less, and then refuses the access. */
 TS_INLINE u32 ts_bound(u32 i, u32 mask)
 {
 	asm volatile("%0 &= %1" : "+r"(i) : "r"(mask));
 	return i;
 }
 
-/* In assembly: before 6.10 ("bpf/verifier: relax MUL range computation check") the verifier
- * follows a product only when it is the second factor that it knows. */
+/* In assembly: before 6.10 ("bpf/verifier: relax MUL range computation check") the verifier follows a product only when it knows
+ * the second factor. */
 TS_INLINE u64 ts_times(u64 i, u64 size)
 {
 	asm volatile("%0 *= %1" : "+r"(i) : "r"(size));
@@ -132,7 +127,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #include <linux/types.h>
 #include <linux/atomic.h>
 #include <linux/uaccess.h>
-/* The kernel has a struct ts_config of its own, for searching texts, in what <linux/skbuff.h> includes. */
+/* The kernel's <linux/skbuff.h> includes a struct ts_config for text search, which has the name of the engine's structure. */
 #include <linux/textsearch.h>
 #define ts_config ts_table_config
 
@@ -174,7 +169,7 @@ typedef int64_t s64;
 #define TS_APART TS_NOINLINE
 #define TS_ALONE static __attribute__((unused))
 
-/* Called before each access to memory that others access meanwhile: tests switch to another CPU there. */
+/* Called before each access to memory that other CPUs access at the same time: tests switch to another CPU there. */
 #ifndef TS_STEP
 #define TS_STEP() ((void)0)
 #endif
@@ -205,11 +200,11 @@ TS_INLINE int ts_cas32(u32 *p, u32 old, u32 new_value)
 #define ts_times(i, size) ((u64)(i) * (u64)(size))
 #define ts_mark_unknown(p, v) ((void)(p), (u32)(v))
 
-/* Whoever uses the engine in user space says what time it is, each thread its own. */
+/* A user of the engine in user space sets this to the present time, in each thread. */
 extern __thread u64 ts_precise_now;
 #define ts_precise() ts_precise_now
 
-/* Objects of a test live in memory that stays mapped. All of them are words, copied one by one. */
+/* Objects of a test live in memory that stays mapped. All of them consist of words; the words are copied one by one. */
 TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 {
 	const u64 *from = (const u64 *)(uintptr_t)addr;

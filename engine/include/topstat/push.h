@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * push(table, object, amount): what an observer calls, in this order:
+ * push(table, object, amount). An observer calls these functions, in this order:
  *
  *	ts_bank_to(bank, …, now)                the time, once for all tables
  *	if (ts_quiet(…))                        nothing to order, no slide to begin:
@@ -11,14 +11,12 @@
  *		ts_bank_leave(bank, claimed)
  *	}
  *
- *   P1  the amount is added to the CPU's total before it is added to the object, so a
- *       reader that reads objects before totals never finds more in them;
- *   P2  a push always sums, whatever else it interrupts or is interrupted by; without the
- *       claim it does not order;
- *   P3  it orders the object at most once per delay;
- *   P4  it takes the time once, so that total and object count it in the same slide;
- *   P5  what should have an object and has none is pushed to the total, and to what was
- *       refused (T6).
+ *   P1  a push adds the amount to the CPU's total before it adds it to the object, so a reader that reads objects before totals
+ *       never finds more in the objects;
+ *   P2  a push always sums, even where it interrupts another context or is interrupted; without the claim it does not order;
+ *   P3  a push orders the object at most once per delay;
+ *   P4  a push takes the time once, so that total and object count it in the same slide;
+ *   P5  an amount that should have an object and has no object is added to the total, and to `refused` (T6).
  */
 #ifndef TOPSTAT_PUSH_H
 #define TOPSTAT_PUSH_H
@@ -30,8 +28,8 @@ TS_INLINE struct ts_table *ts_bank_table(struct ts_bank *bank, u32 table, u64 st
 	return (void *)((char *)(bank + 1) + ts_times(table, stride));
 }
 
-/* The clock has moved, or a setting has changed: bring all tables of the bank there.
- * Totals begin their slide here, before any push can be in it. */
+/* The clock has moved, or a setting has changed: bring all tables of the bank up to date. Totals begin their slide here, before
+ * any push can be in it. */
 TS_INLINE void ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
 {
 	u32 k, precise = 0;
@@ -51,7 +49,7 @@ TS_INLINE void ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *
 	}
 	ts_wmb();
 	bank->generation = generation;
-	/* A finer clock has always moved. */
+	/* The nanosecond clock has moved at every call. */
 	bank->now = precise ? ~0ULL : now;
 }
 
@@ -62,8 +60,8 @@ TS_INLINE void ts_bank_to(struct ts_bank *bank, u64 stride, struct ts_config *c,
 		TS_COLD(ts_bank_roll, bank, stride, c, generation, now);
 }
 
-/* Returns whether the bank's tables may be ordered; give it to the pushes that follow
- * and to ts_bank_leave(). */
+/* Returns whether the bank's tables may be ordered. The caller passes the result to the pushes that follow and to
+ * ts_bank_leave(). */
 TS_INLINE int ts_bank_enter(struct ts_bank *bank)
 {
 	return ts_claim(&bank->claim);
@@ -75,7 +73,7 @@ TS_INLINE void ts_bank_leave(struct ts_bank *bank, int claimed)
 		ts_release(&bank->claim);
 }
 
-/* True, at most once per delay, when the object is to be ordered now. */
+/* True, at most once per delay, when the object has to be ordered now. */
 TS_INLINE int ts_due(u32 *ordered, const struct ts_config *c, u64 now)
 {
 	u32 at;
@@ -91,8 +89,8 @@ TS_INLINE int ts_due(u32 *ordered, const struct ts_config *c, u64 now)
 	return 1;
 }
 
-/* Until when (jiffies, exclusive) a push to the table need only sum: the object is not
- * due and no slide begins. At most `before`. */
+/* The time (jiffies, exclusive) until which a push to the table only sums: the object is not due and no slide begins. At most
+ * `before`. */
 TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struct ts_config *c, u32 ordered)
 {
 	u64 until;
@@ -102,8 +100,8 @@ TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struc
 		return before;
 	if (!c->delay || c->precise || !ordered)
 		return 0;
-	/* A unit of the delay is a jiffy here. Not so when the object was ordered, perhaps: as in ts_due() it is due then, if
-	 * by that it was ordered in the future. */
+	/* A unit of the delay is a jiffy here. The object may have been ordered with another unit: as in ts_due(), it is due if
+	 * its `ordered` lies in the future. */
 	since = (u32)tick->now + 1 - ordered;
 	if (since >= c->delay)
 		return 0;
@@ -114,9 +112,9 @@ TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struc
 }
 
 /*
- * What an object keeps of that, in one word, so that no CPU sees half of it: until when, in the low 40 bits (35 years of
- * jiffies at 1000 Hz), and the settings that it was computed for. Only after 2^24 changes of settings, all within one
- * delay, are they taken for the same.
+ * An object keeps the result of ts_quiet_until() in one word, so that no CPU sees half of it. The low 40 bits are the time (35
+ * years of jiffies at 1000 Hz); above them is the generation of the settings that it was computed for. Two generations have the
+ * same bits only after 2^24 changes of settings, all within one delay.
  */
 #define TS_QUIET_SHIFT 40
 
@@ -125,7 +123,7 @@ TS_INLINE u64 ts_quiet_word(u32 generation, u64 until)
 	return (u64)generation << TS_QUIET_SHIFT | (until & ((1ULL << TS_QUIET_SHIFT) - 1));
 }
 
-/* Whether a push (at `now`, jiffies) need only sum. */
+/* Whether a push (at `now`, jiffies) only sums. */
 TS_INLINE int ts_quiet(u64 word, u32 generation, u64 now)
 {
 	u64 until = word ^ (u64)generation << TS_QUIET_SHIFT;
@@ -133,13 +131,13 @@ TS_INLINE int ts_quiet(u64 word, u32 generation, u64 now)
 	return now < until && !(until >> TS_QUIET_SHIFT);
 }
 
-/* Count to the total alone. */
+/* Count an amount to the total alone. */
 TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part, u64 amount)
 {
 	ts_window_add(&t->total, tick, part, amount);
 }
 
-/* So much of some object is not known (T6). */
+/* Bound an unknown amount of some object: it is at most `most` (T6). */
 TS_INLINE void ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
 {
 	if (ts_read(t->refused.slide) != tick->slide)
@@ -147,7 +145,7 @@ TS_INLINE void ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, 
 	ts_window_add(&t->refused, tick, 0, most);
 }
 
-/* The same for an observer: what it is of is in the total. */
+/* As ts_bound_unknown(), for an observer. The total already has the amount. */
 TS_APART int ts_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
 {
 	if (!t || !tick)
@@ -157,9 +155,9 @@ TS_APART int ts_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most
 }
 
 /*
- * P5, besides the push to the total: that had no object, though it should have had one, by enum ts_cause. Where it was used
- * over time (spread.h) all of it counts to now, and so bounds the object for longer than need be, never
- * for less. In a static table the sum alone matters.
+ * P5: besides the push to the total, refuse an amount that should have an object and has no object. `cause`: enum ts_cause. An
+ * amount that was used over time (spread.h) counts completely to now, so it bounds the object for longer than needed, never for
+ * less. In a static table only the sum matters.
  */
 TS_APART int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u32 cause, u64 amount)
 {
@@ -175,8 +173,7 @@ TS_APART int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u32 cause
 	return 0;
 }
 
-/* Of an event it can't be told how much it is, but it is no more than `most`: it is not pushed, and may be of
- * any object (T6). */
+/* The amount of an event can't be determined, but it is at most `most`. It is not pushed, and may belong to any object (T6). */
 TS_APART int ts_push_opaque(struct ts_table *t, const struct ts_tick *tick, u64 most)
 {
 	if (!t || !tick)
@@ -186,8 +183,8 @@ TS_APART int ts_push_opaque(struct ts_table *t, const struct ts_tick *tick, u64 
 	return 0;
 }
 
-/* Push to a dynamic table before ts_quiet_until(). The total's slide has begun; the
- * object's may not have, if it got nothing of the pushes that went before. */
+/* Push to a dynamic table before ts_quiet_until(). The total's slide has begun. The object's slide may not have begun, if the
+ * previous pushes added nothing to it. */
 TS_INLINE void ts_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part,
 			     u64 amount)
 {
@@ -243,9 +240,9 @@ TS_INLINE u64 ts_push_static(struct ts_table *t, const struct ts_tick *tick, con
 }
 
 /*
- * Push both parts to a dynamic table, whatever the delay, and order the object where that is little work. `claimed`: the
- * caller has the claim, and the object is not left already. Returns 0 where it is not ordered: whoever pushes so has objects
- * ordered before tables are read.
+ * Push both parts to a dynamic table, whatever the delay, and order the object where that is little work. `claimed`: the caller
+ * has the claim, and has not already left the object to be ordered later. Returns 0 where the object is not ordered: the caller
+ * has to order it before tables are read.
  */
 TS_INLINE int ts_push_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
 			    struct ts_window *w, u64 amount0, u64 amount1)
@@ -257,7 +254,7 @@ TS_INLINE int ts_push_known(struct ts_table *t, const struct ts_tick *tick, ts_v
 	return claimed && ts_order_known(t, tick, obj, id, ts_window_now(w, tick), view, &w->slot);
 }
 
-/* The same to a static table. */
+/* As ts_push_known(), for a static table. */
 TS_INLINE int ts_push_static_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj,
 				   u64 id, struct ts_count *w, u64 amount0, u64 amount1)
 {
@@ -267,8 +264,8 @@ TS_INLINE int ts_push_static_known(struct ts_table *t, const struct ts_tick *tic
 }
 
 /*
- * The value of an object that is not pushed just now. The tick's slide is not begun in its window: a slide is spread from its
- * first push on (W1), and this is none. Where a push is writing to the window just now, it has begun, and so has the slide.
+ * The value of an object, without a push. The function does not begin the tick's slide in the window: a slide is spread from its
+ * first push on (W1), and there is no push. Where a CPU is writing to the window because of a push, the slide has begun already.
  */
 TS_INLINE u64 ts_window_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj,
 			       struct ts_window *w)
@@ -284,7 +281,7 @@ TS_INLINE u64 ts_window_pushed(struct ts_table *t, const struct ts_tick *tick, t
 	return ts_window_now(w, tick);
 }
 
-/* Order an object of a dynamic table by what was pushed to it before. */
+/* Order an object of a dynamic table by the value of its earlier pushes. */
 TS_INLINE void ts_order_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
 			       struct ts_window *w)
 {
@@ -298,7 +295,7 @@ TS_INLINE void ts_order_pushed(struct ts_table *t, const struct ts_tick *tick, t
 		ts_contended(t, tick, value, view);
 }
 
-/* The same of a static table. */
+/* As ts_order_pushed(), for a static table. */
 TS_INLINE void ts_order_static_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj,
 				      u64 id, struct ts_count *w)
 {

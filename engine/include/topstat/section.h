@@ -1,88 +1,87 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A section: one CPU's part of a snapshot. Every slot of a table is looked at again at one
- * instant, the rows are written one behind the other, and nothing is drained.
+ * A section: one CPU's part of a snapshot. The reader evaluates every slot of a table at one instant, and writes the rows one
+ * behind the other. It drains nothing.
  *
- * Two ways (`read_only`):
+ * There are two ways (`read_only`):
  *
- *   0  on the table's own CPU, under its bank's claim: what has gone or aged leaves the table,
- *      keys are brought up to date (T4);
- *   1  from any CPU, at any time: the table is left as it is. An entry that is being moved just
- *      then may be seen twice or not at all.
+ *   0  on the table's own CPU, under its bank's claim: objects that have gone or aged out leave the table, and keys are brought
+ *      up to date (T4);
+ *   1  from any CPU, at any time: the table stays unchanged. The reader may see an entry that is being moved twice or not at all.
  */
 #ifndef TOPSTAT_SECTION_H
 #define TOPSTAT_SECTION_H
 
 #include "ended.h"
 
-/* What all rows have; what describes the object follows it. */
+/* The fields that all rows have. The fields that describe the object follow them. */
 struct ts_row {
 	u64 id;
 	u64 value;
 	u64 part[TS_PARTS];
-	u64 key; /* the value it was ordered by */
-	u64 pushed; /* ticks, when last pushed on this CPU */
+	u64 key; /* the value that the table had ordered it by */
+	u64 pushed; /* ticks, at the latest push on this CPU */
 	u32 slot;
-	u32 count; /* how often ordered on this CPU */
-	u32 busy; /* the value is the key, for the object was being written */
-	u32 cpu; /* of the object's latest event, from 1, where a family knows it; 0: this section's */
+	u32 count; /* number of times ordered on this CPU */
+	u32 busy; /* the value is the key, because a CPU was writing to the object */
+	u32 cpu; /* of the object's latest event, from 1, where a family knows it; 0: this section's CPU */
 };
 
 struct ts_section {
 	struct ts_tick tick; /* the instant */
-	u64 missed; /* T5: nothing outside of the rows was larger on this CPU */
+	u64 missed; /* T5: no object without a row was larger on this CPU */
 	u64 contended;
 	u64 no_memory;
 	u64 full;
 	u64 unmatched;
 	u64 crowded;
 	u64 opaque;
-	u64 missed_ended; /* T8: none that has ended, either */
+	u64 missed_ended; /* T8: no ended object without a row was larger */
 	u64 unkept;
-	u64 ends; /* T9: when it began */
+	u64 ends; /* T9: at the beginning of the section */
 	u32 rows;
-	u32 slots; /* in use when it began */
+	u32 slots; /* in use at the beginning of the section */
 	struct ts_window scratch;
 };
 
-/* What to take a section of: the arguments of the program that does. */
+/* The arguments of the program that takes a section. */
 struct ts_section_args {
 	u64 cpu;
 	u64 bank;
 	u64 table;
-	u64 now; /* the instant, in ticks; 0: now, which the section then tells */
+	u64 now; /* the instant, in ticks; 0: the present time, which the program then stores in the section */
 	u64 read_only;
 };
 
-/* What to order again: the arguments of a refill, and what it did. */
+/* The arguments of a refill, which orders a table's objects again, and its results. */
 struct ts_refill {
 	u32 bank;
 	u32 table;
-	u64 objects; /* looked at */
-	u64 skipped; /* not ordered, for the claim was taken */
+	u64 objects; /* objects that it has looked at */
+	u64 skipped; /* objects that it has not ordered, because the claim was taken */
 };
 
-/* At an instant, or now where that is 0: see ts_tick_now(). */
+/* Begin a section at an instant; 0: at the present time. See ts_tick_now(). */
 TS_INLINE void ts_section_begin(struct ts_section *s, const struct ts_config *c, u64 jiffies, u64 instant)
 {
-	s->tick.end = 0; /* its slide may be another table's */
+	s->tick.end = 0; /* the tick may hold a slide of another table */
 	ts_tick_now(&s->tick, c, jiffies, instant);
 	s->rows = 0;
 }
 
-/* The table's turn, under the claim unless it is only read. */
+/* Begin the table. The caller has the claim, unless `read_only`. */
 TS_INLINE void ts_section_table(struct ts_section *s, struct ts_table *t, const struct ts_config *c, u32 read_only)
 {
 	struct ts_ended *ended = ts_ended_of(t->place);
 
 	s->slots = t->n;
 	s->ends = ended ? ts_read(ended->ends) : 0;
-	ts_rmb(); /* before the rows; pairs with what is atomic between ts_keep_begin() and the end of an id */
+	ts_rmb(); /* before the rows; pairs with the atomic operations between ts_keep_begin() and the end of an id */
 	if (!read_only && c->type != TS_STATIC)
 		ts_miss_begin(t, &s->tick);
 }
 
-/* The slot's object, into *row; its address, or 0: there is none. */
+/* Store the slot's object to *row. Returns the object's address. 0: the slot has no object. */
 TS_INLINE u64 ts_section_row(struct ts_section *s, struct ts_table *t, u32 slot, ts_view view, u32 read_only,
 			     struct ts_row *row)
 {
@@ -117,7 +116,7 @@ TS_INLINE u64 ts_section_row(struct ts_section *s, struct ts_table *t, u32 slot,
 	return obj;
 }
 
-/* The row has been described: it counts, if the same object is there still. */
+/* The caller has described the row: count it, if the slot still has the same object. */
 TS_INLINE void ts_section_keep(struct ts_section *s, struct ts_table *t, const struct ts_row *row, u64 obj, ts_view view)
 {
 	if (ts_id_in(t, row->slot, obj, view) == row->id)

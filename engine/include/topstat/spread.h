@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A push of what was used over time, such as time itself: it is pushed when it ends, but most of
- * it may belong to slides that have gone by.
+ * A push of an amount that was used over time, for instance of time itself. It is pushed when the use ends, but most of it may
+ * belong to earlier slides.
  *
  *      slide   s-3        s-2        s-1        s
  *            |      xxxx|xxxxxxxxxx|xxxxxxxxxx|xxx          one push, now
  *                   ^since                    ^  ^now
  *                       +          +          +             added to these marks
  *
- * What falls into the slide of now is pushed as ever. The rest is added here to the sum and, by
- * what had been used when each slide began, to the marks since then: as if it had been pushed
- * evenly all the while, which keeps W1 … W4.
+ * The caller pushes the part in the present slide as usual. The functions here add the rest to the sum and to the marks since
+ * then: to each mark the amount that had been used when its slide began. The window is then as if the amount had been pushed
+ * evenly over that time, which keeps W1 … W4.
  *
- * Concurrency: W6 … W9 of window.h. Where another CPU is writing to the window just then, all of the
- * amount counts as pushed now: for so long as it was used, it ages later than it should.
+ * Concurrency: W6 … W9 of window.h. While another CPU is writing to the window, all of the amount counts as pushed now: it ages
+ * later than it should, by the length of its use.
  */
 #ifndef TOPSTAT_SPREAD_H
 #define TOPSTAT_SPREAD_H
 
 #include "push.h"
 
-/* Parts of an amount are computed with so many bits behind the point. Amounts must be below
- * 2^(64 - 17): nanoseconds of a day. */
+/* The number of binary places that parts of an amount are computed with. Amounts must be below 2^(64 - 17): nanoseconds of a
+ * day. */
 #define TS_SPREAD_SHIFT 16
 
 /*
- * Add what was used evenly from `since` to the beginning of the tick's slide (both in ticks), and
- * on. The caller has begun the slide.
+ * Add an amount that was used evenly from `since` to the beginning of the tick's slide (both in ticks), and on. The caller has
+ * begun the slide.
  */
 TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
 {
@@ -60,7 +60,7 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
 			oldest = share;
 			break;
 		}
-		/* The slide before this one was used to its end, and maybe from its beginning. It has a mark from now on. */
+		/* The slide before this one was used to its end, and maybe from its beginning. From now on it has a mark. */
 		mark = ts_window_mark(w, tick, i + 1);
 		marks |= 2U << i;
 		if (!(had >> (i + 1) & 1)) {
@@ -89,8 +89,8 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
 }
 
 /*
- * Add what was used in an earlier slide, so many before the tick's: as if it had been pushed evenly in that slide. What is older
- * than TS_SLIDES is in the sum alone, and in no value. The caller has begun the tick's slide.
+ * Add an amount that was used in an earlier slide, `ago` slides before the tick's: as if it had been pushed evenly in that slide.
+ * An amount older than TS_SLIDES goes to the sum alone, and to no value. The caller has begun the tick's slide.
  */
 TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, u32 ago, u64 amount0, u64 amount1)
 {
@@ -113,7 +113,7 @@ TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, 
 			return 0;
 	}
 	marks = ts_done_marks(done);
-	/* All slides that have begun since began with so much more. */
+	/* The sum at the beginning of each later slide was larger by this amount. */
 	for (i = 0; i < TS_MARKS; i++) {
 		if (i >= ago)
 			break;
@@ -132,13 +132,13 @@ TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, 
 		return 0;
 	}
 	mark = ts_window_mark(w, tick, ago);
-	if (!(marks >> ago & 1)) { /* without pushes, it began with what the next one began with */
+	if (!(marks >> ago & 1)) { /* without pushes, the slide began with the same sum as the next slide that has a mark */
 		ts_write(mark->sum[0], sum0);
 		ts_write(mark->sum[1], sum1);
 	}
 	ts_mark_fraction(&mark->sum[0], 0);
 	ts_mark_fraction(&mark->sum[1], TS_FRACTIONS - 1);
-	if (ago == TS_SLIDES) { /* so much more has faded in part, and the period begins with so much more */
+	if (ago == TS_SLIDES) { /* the amount adds to the fading part, and to the sum at the beginning of the period */
 		fading = w->fading + amount0 + amount1;
 		ts_write(w->fading, fading);
 		ts_write(w->fading_first, 0);
@@ -152,8 +152,7 @@ TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, 
 	return 0;
 }
 
-/* Begin the tick's slide in the window, for something that was used since then: not only since it
- * is pushed. */
+/* Begin the tick's slide in the window, for an amount that was used from `since` on, which is before its push. */
 TS_INLINE void ts_window_begin_since(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c,
 				     u64 since)
 {
@@ -164,8 +163,8 @@ TS_INLINE void ts_window_begin_since(struct ts_window *w, const struct ts_tick *
 	ts_mark_fraction(&ts_window_mark(w, tick, 0)->sum[0], since * ts_read(c->fraction) >> 48);
 }
 
-/* How much of an amount that was used evenly from `since` to `now` (ticks) came before the
- * tick's slide began: to be spread, and the rest to be pushed. */
+/* The part of an amount, used evenly from `since` to `now` (ticks), that came before the tick's slide began. The caller spreads
+ * this part, and pushes the rest. */
 TS_INLINE u64 ts_spread_early(const struct ts_tick *tick, u64 since, u64 now, u64 amount)
 {
 	u64 early;

@@ -2,12 +2,11 @@
 /*
  * A table ranks objects by value, on one CPU.
  *
- * It is an array of entries, a power of two of them, twice the rows it is to show:
- * an entry that fades must not hold back a larger newcomer, so there is room for both.
- * Three structures share the array, each using its own fields of entry i:
+ * It is an array of entries. Their number is a power of two, and twice the number of rows to show: an entry that fades must not
+ * hold back a larger newcomer, so there is room for both. Three structures share the array. Each uses its own fields of entry i:
  *
- *      heap node i   key, order      a min-heap by key; order names a slot
- *      slot i        obj, id, pos …  one object; pos is its node in the heap
+ *      heap node i   key, order      a min-heap by key; order is the number of a slot
+ *      slot i        obj, id, pos …  one object; pos is the object's node in the heap
  *      buckets 4i … 4i+3  head[]     hash of obj -> slot, chained by next
  *
  *      head[hash(obj)] --> slot --next--> slot
@@ -15,38 +14,34 @@
  *                       pos v | order
  *                         heap node            node 0: the smallest key
  *
- * Slots and their links are numbered from 1; 0 is none.
+ * Links to slots (head[], next) count from 1; 0 means no slot.
  *
  * Invariants, where n objects are in the table:
  *
- *   T1  order of the nodes 0 … slots-1 is a permutation of the slots; those of
- *       nodes n … are free. (Slot s of node p has pos p.)
+ *   T1  order of the nodes 0 … slots-1 is a permutation of the slots. The slots of the nodes n … are free. (Slot s of node p has
+ *       pos p.)
  *   T2  key(parent) <= key(child) for all nodes < n.
- *   T3  an object is in at most one slot; it is found by hash(obj) within
- *       TS_CHAIN steps, or else it is not put in.
- *   T4  key is the object's value when it was last looked at: pushed on this CPU,
- *       or re-evaluated, which happens to every entry at most once a slide. It may
- *       be too large for a slide, when the object fades, but never too small.
- *       (Who pushes by ts_push_known() sees to it that T4 and T5 hold when the table is
- *       read: until then an object that it has left need not be in the table, and its key may be too small.)
- *   T5  missed[] bounds the value of every object that is not in the table and was
- *       pushed on this CPU: no such object was larger, when last pushed, than the
- *       greatest missed[] of the last period. Hence the proof: rows that are at
- *       least that large are the true top.
- *   T6  refused is the window of all that was pushed on this CPU to the total alone though
- *       it should have had an object, and of all that was not pushed at all, since how much it
- *       was could not be told: there, of the most that it can have been. So what is not known of an object, which may be all
- *       of it, is never more than the sum of all CPUs' refused: within the period in a
- *       dynamic table, ever in a static one. Hence the proof where something was refused:
- *       rows that are larger by that sum than whatever has no row.
+ *   T3  An object is in at most one slot. It is found by hash(obj) within TS_CHAIN steps; an object that could not be found so
+ *       is not put in.
+ *   T4  key is the object's value at its latest evaluation: at a push on this CPU, or at a re-evaluation, which every entry gets
+ *       at most once a slide. The key may be too large for a slide, when the object fades, but never too small.
+ *       (An observer that pushes by ts_push_known() has to restore T4 and T5 before the table is read: until then an object
+ *       that it has not ordered may be missing from the table, or its key may be too small.)
+ *   T5  missed[] bounds the value of every object that is not in the table and was pushed on this CPU: at its latest push, no
+ *       object of this kind was larger than the greatest missed[] of the last period. Hence the proof: rows that are at least
+ *       that large are the true top.
+ *   T6  refused is a window of two kinds of amounts on this CPU: an amount that was pushed to the total alone although it should
+ *       have had an object, and the upper bound of an amount that was not pushed because it could not be determined. So the
+ *       unknown part of an object, which may be the whole object, is never more than the sum of all CPUs' refused: within the
+ *       period in a dynamic table, over all time in a static one. Hence the proof where amounts were refused: rows are
+ *       proven that exceed every object without a row by that sum.
  *   T7 … T9 are about objects that have ended: see keep.h.
  *
- * Cost: the object is found in O(1); its key moves in O(log n), mostly O(1); a push
- * that does not make it into the table is O(1) plus looking at two entries again.
+ * Cost: the object is found in O(1). Its key moves in O(log n), mostly O(1). A push of an object that does not get into the table
+ * is O(1), and evaluates two entries again.
  *
- * Concurrency: only this CPU writes its tables, and only under their bank's claim. A push
- * that interrupts the holder does not get it; it has been summed, its ordering is
- * skipped and counted in `contended`. Others read at any time.
+ * Concurrency: only this CPU writes its tables, and only under their bank's claim. A push that interrupts the holder does not get
+ * the claim: it has been summed, its ordering is skipped and counted in `contended`. Other CPUs and user space read at any time.
  */
 #ifndef TOPSTAT_TABLE_H
 #define TOPSTAT_TABLE_H
@@ -54,13 +49,13 @@
 #include "heap.h"
 #include "keep.h"
 
-/* The hash is Fibonacci's (Knuth 6.4); the low bits of an address carry nothing. */
+/* The hash is Fibonacci's (Knuth 6.4), because the low bits of an address carry no information. */
 TS_INLINE u32 ts_bucket(u64 obj, u32 mask)
 {
 	return (u32)((obj * 0x9E3779B97F4A7C15ULL) >> 32) & (4 * mask + 3);
 }
 
-/* The slot of the object, from 1; 0: not in the table; -1: it may not be put in. */
+/* The slot of the object, from 1. 0: the object is not in the table. -1: it may not be put in. */
 TS_INLINE int ts_find(struct ts_table *t, u64 obj, u32 bucket, u32 mask)
 {
 	u32 slot = ts_entry(t, bucket >> 2, mask)->head[bucket & 3];
@@ -80,13 +75,12 @@ TS_INLINE int ts_find(struct ts_table *t, u64 obj, u32 bucket, u32 mask)
 }
 
 /*
- * The same for who is pushed again and again: `at` is where it was found last, on whatever CPU. That is
- * right if the slot there is the object's (T3: no other is), and takes one cache line to see instead
- * of two. A byte has room for the slots of a table of the default size; in larger ones objects in the
- * slots beyond are always looked up.
+ * As ts_find(), for objects that are pushed again and again: `at` is the slot in which the object was found last, on any CPU. The
+ * slot is right if it holds the object (T3: no other slot does), and this check touches one cache line instead of two. A byte has
+ * room for the slots of a table of the default size; in larger tables, objects in higher slots are always looked up.
  *
- * Where objects are mostly pushed on the CPU on which they were last, as tasks are, a family defines
- * ts_find_pushed as this. Where CPUs take turns, as with packets, it would mostly look in vain.
+ * Where most pushes of an object come on the CPU of the previous push, as with tasks, a family defines ts_find_pushed as this
+ * function. Where CPUs take turns, as with packets, the check would mostly fail.
  */
 TS_INLINE int ts_find_again(struct ts_table *t, u64 obj, u8 *at, u32 mask)
 {
@@ -137,7 +131,7 @@ TS_INLINE void ts_link(struct ts_table *t, u32 slot, u64 obj, u64 id, u32 bucket
 	e->obj = obj;
 	e->id = id;
 	e->count = 0;
-	if (ts_is_kept(obj)) { /* nobody looks for it */
+	if (ts_is_kept(obj)) { /* it is never looked up by hash */
 		e->next = 0;
 		return;
 	}
@@ -145,7 +139,7 @@ TS_INLINE void ts_link(struct ts_table *t, u32 slot, u64 obj, u64 id, u32 bucket
 	*head = slot + 1;
 }
 
-/* Take the entry at node `pos` out; the last node takes its place. */
+/* Remove the entry at node `pos`. The last node moves to its place. */
 TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 {
 	struct ts_entry *last;
@@ -168,7 +162,7 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 	return 0;
 }
 
-/* T5: an object of this value is not in the table. */
+/* T5: record the value of an object that is not in the table. */
 TS_INLINE void ts_miss(u64 *missed, const struct ts_tick *tick, u64 value, u32 type)
 {
 	u32 i = type == TS_STATIC ? 0 : ts_bound(tick->mark, TS_MARK_PLACES - 1);
@@ -177,7 +171,7 @@ TS_INLINE void ts_miss(u64 *missed, const struct ts_tick *tick, u64 value, u32 t
 		missed[i] = value;
 }
 
-/* The same of one of a dynamic table that is turned away, or may have ended (T8). */
+/* As ts_miss(), for an object that is turned away or evicted; it may be one that has ended (T8). */
 TS_INLINE void ts_turn_away(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 value, u32 type)
 {
 	struct ts_ended *ended = ts_is_kept(obj) ? ts_ended_of(t->place) : NULL;
@@ -190,7 +184,7 @@ TS_INLINE void ts_turn_away(struct ts_table *t, const struct ts_tick *tick, u64 
 	ts_miss(ended->missed, tick, value, type);
 }
 
-/* Forget what was missed in slides that the period has left behind. */
+/* Clear missed[] of the slides that the period has left behind. */
 TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 {
 	u64 slide = tick->slide, old = t->missed_slide, gap = TS_MARKS;
@@ -219,8 +213,8 @@ TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 }
 
 /*
- * The id that the object at this address has now; 0: it is gone, or there is none. Where an object's
- * end can't be written into it, whoever owns it may define how to tell.
+ * The id that the object at this address has now. 0: the object is gone, or never existed. Where a family can't write an
+ * object's end into the object, it may define another function.
  */
 #ifndef ts_id_now
 #define ts_id_now ts_peek_id
@@ -233,7 +227,7 @@ TS_INLINE u64 ts_peek_id(u64 obj, ts_view view)
 	return ts_peek(&id, sizeof(id), obj + ts_view_id(view)) ? 0 : id;
 }
 
-/* The id of what a slot refers to now (T7); 0: it is gone. */
+/* The present id of the object or copy that a slot refers to (T7). 0: it is gone. */
 TS_INLINE u64 ts_id_in(struct ts_table *t, u32 slot, u64 obj, ts_view view)
 {
 	struct ts_kept *kept;
@@ -244,20 +238,20 @@ TS_INLINE u64 ts_id_in(struct ts_table *t, u32 slot, u64 obj, ts_view view)
 	return kept ? ts_read(kept->id) : 0;
 }
 
-/* Copy the window of the object at this address, which may be stale; returns an enum ts_copy. A family whose objects have no windows,
- * since the kernel counts them itself, defines how to make one. */
+/* Copy the window of the object at this address, which may be stale; returns an enum ts_copy. A family whose objects have no
+ * windows, because the kernel counts them itself, defines how to make one. */
 #ifndef ts_object_peek
 #define ts_object_peek(w, obj, view) ts_window_peek((w), (obj) + ts_view_window(view))
 #endif
 
 /*
- * Look at the object in the slot again, which has not ended: its value at the table's moment, into *v, by
- * way of a copy in *w.
+ * Evaluate the object in the slot again; the slot is not one of an ended object. Stores the value at the table's moment to *v,
+ * and a copy of the window to *w.
  */
 enum ts_look {
 	TS_LOOK_OK = 0,
-	TS_LOOK_GONE = 1, /* another object is there, or none */
-	TS_LOOK_BUSY = 2, /* it is being written just now: nothing is known */
+	TS_LOOK_GONE = 1, /* another object is at the address, or none */
+	TS_LOOK_BUSY = 2, /* a CPU is writing to the object: its value is unknown */
 };
 
 TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view,
@@ -272,7 +266,7 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 		copy = ts_count_peek(w, e->obj + ts_view_window(view));
 	else
 		copy = ts_object_peek(w, e->obj, view);
-	/* The id after the copy: if it is the same object now, it was then. */
+	/* The id is read after the copy: if it is the right id now, the copy shows the same object. */
 	id = copy == TS_COPY_GONE ? 0 : ts_id_now(e->obj, view);
 	if (!id || id != e->id)
 		return TS_LOOK_GONE;
@@ -289,7 +283,7 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 	return TS_LOOK_OK;
 }
 
-/* The same of what is kept there (T7), on any CPU. */
+/* As ts_evaluate(), for the copy of an ended object (T7). It runs on any CPU. */
 TS_INLINE int ts_evaluate_kept(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view,
 			       struct ts_window *w, struct ts_value *v)
 {
@@ -306,7 +300,7 @@ TS_INLINE int ts_evaluate_kept(struct ts_table *t, const struct ts_tick *tick, u
 	return copy == TS_COPY_BUSY || ts_window_eval(w, tick, v) ? TS_LOOK_BUSY : TS_LOOK_OK;
 }
 
-/* T4: the slot's key is brought up to date, or it leaves, being gone or aged. */
+/* T4: bring the slot's key up to date, or remove the entry, where the object is gone or has aged out. */
 TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view,
 			 struct ts_value *v)
 {
@@ -325,7 +319,7 @@ TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slo
 	return look;
 }
 
-/* The same of what is kept there, which nobody writes to but who has the claim. */
+/* As ts_refresh(), for the copy of an ended object. Only the holder of the claim writes to the copy. */
 TS_INLINE int ts_refresh_kept(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view,
 			      struct ts_value *v)
 {
@@ -348,7 +342,7 @@ TS_INLINE int ts_refresh_kept(struct ts_table *t, const struct ts_tick *tick, u3
 	return look;
 }
 
-/* The same on a push, where every slot gets its turn once a slide. */
+/* As ts_refresh(), during a push: every slot gets one turn a slide. */
 TS_INLINE void ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view)
 {
 	struct ts_entry *e;
@@ -361,7 +355,7 @@ TS_INLINE void ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32
 
 #ifdef TS_KEEPS
 
-/* Apart from that, for the stack. */
+/* Apart from ts_look_again(), to save stack. */
 TS_INLINE void ts_look_at_kept(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view)
 {
 	struct ts_value v;
@@ -385,8 +379,8 @@ TS_INLINE void ts_look_at_kept(struct ts_table *t, const struct ts_tick *tick, u
 
 #endif
 
-/* A push of an object that is not in the table, and whose hash chain has room for it (T3): ts_find() gave 0; or of one that
- * has ended. Its slot, from 1; 0: it is turned away. */
+/* Put in an object that is not in the table and whose hash chain has room for it (T3: ts_find() returned 0), or one that has
+ * ended. Returns its slot, from 1. 0: it is turned away. */
 TS_INLINE u32 ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			ts_view view)
 {
@@ -396,7 +390,7 @@ TS_INLINE u32 ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, 
 
 	if (pos >= entries) {
 		if (value <= t->entry[0].key && t->settled != tick->slide) {
-			/* The smallest may have faded since; so may any other. */
+			/* The smallest entry may have faded since its latest evaluation; so may any other entry. */
 			ts_look_at(t, tick, t->entry[0].order, view);
 			t->hand = ts_bound(t->hand + 1, mask);
 			ts_look_at(t, tick, t->hand, view);
@@ -433,14 +427,14 @@ TS_INLINE u32 ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, 
 	return ts_bound(slot, mask) + 1;
 }
 
-/* The object's hash chain is full: it is not put in (T3, T5). */
+/* The object's hash chain is full: the object is not put in (T3, T5). */
 TS_INLINE void ts_crowd(struct ts_table *t, const struct ts_tick *tick, u64 value, ts_view view)
 {
 	t->crowded++;
 	ts_miss(t->missed, tick, value, ts_view_type(view));
 }
 
-/* Order an object that was not pushed just now, by its value. The caller has the bank's claim. */
+/* Order an object by its value, without a push. The caller has the bank's claim. */
 TS_INLINE void ts_order_again(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			     ts_view view)
 {
@@ -457,8 +451,8 @@ TS_INLINE void ts_order_again(struct ts_table *t, const struct ts_tick *tick, u6
 }
 
 /*
- * The object in this slot was pushed just now: give it its new key where that leaves its node where it is. Else it returns 0,
- * and the node is to be settled. The caller has the bank's claim.
+ * The object in this slot was pushed just now. Give it its new key where its node can stay in place. Returns 1 where the node
+ * stays, 0 where the caller has to settle it. The caller has the bank's claim.
  */
 TS_INLINE int ts_rekey_in_place(struct ts_table *t, const struct ts_tick *tick, u32 slot, u64 id, u64 value, u32 mask)
 {
@@ -466,14 +460,13 @@ TS_INLINE int ts_rekey_in_place(struct ts_table *t, const struct ts_tick *tick, 
 	u64 least = ~0ULL;
 	u32 pos;
 
-	e->id = id; /* a successor at the same address, perhaps */
+	e->id = id; /* the object may be a later one at the same address */
 	e->pushed = tick->now;
 	e->pushed_in = tick->stamp;
 	e->count++;
 	pos = e->pos;
 	node = ts_entry(t, pos, mask);
-	/* Mostly the key grows or fades a little and stays between its parent and its
-	 * children. */
+	/* Mostly the key grows or fades a little, and stays between its parent and its children. */
 	if (value >= node->key) {
 		if (2 * pos + 1 < t->n)
 			least = ts_entry(t, 2 * pos + 1, mask)->key;
@@ -482,7 +475,7 @@ TS_INLINE int ts_rekey_in_place(struct ts_table *t, const struct ts_tick *tick, 
 		if (value > least)
 			return 0;
 	} else if (pos && ts_entry(t, (pos - 1) >> 1, mask)->key > value) {
-		/* It has faded since this slide began: once a slide is enough (T4). */
+		/* It has faded since this slide began. Its node moves once a slide, which is enough (T4). */
 		if (e->seen_in == tick->stamp)
 			return 1;
 		e->seen_in = tick->stamp;
@@ -492,7 +485,7 @@ TS_INLINE int ts_rekey_in_place(struct ts_table *t, const struct ts_tick *tick, 
 	return 1;
 }
 
-/* Order the object by its value; `at`: see ts_find_again(). The caller has the bank's claim. */
+/* Order the object by its value. `at`: see ts_find_again(). The caller has the bank's claim. */
 TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			ts_view view, u8 *at)
 {
@@ -506,7 +499,7 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		return;
 	}
 	if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
-		/* Too small, and nothing in the table can have faded unseen. */
+		/* The object is too small, and every entry of the table was pushed or evaluated in this slide. */
 		ts_miss(t->missed, tick, value, ts_view_type(view));
 		return;
 	}
@@ -517,8 +510,8 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 }
 
 /*
- * The same where it is little work: the object is in the table already, and its node stays where it is, or there is room, so
- * none has to make way. Else it returns 0, and the object is to be ordered (ts_order()) before the table is read.
+ * As ts_order(), where it is little work: the object is in the table and its node stays in place, or the table has room, so no
+ * entry is evicted. Returns 0 otherwise: the object has to be ordered (ts_order()) before the table is read.
  */
 TS_INLINE int ts_order_known(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value, ts_view view,
 			     u8 *at)
@@ -544,8 +537,8 @@ TS_APART int ts_contended(struct ts_table *t, const struct ts_tick *tick, u64 va
 	return 0;
 }
 
-/* The object is gone: out of this CPU's table at once (under the claim). Elsewhere, and
- * where the claim can't be had, its id, which is 0 by now, tells. */
+/* The object is gone: remove it from this CPU's table at once (under the claim). Tables of other CPUs, and this CPU's table where
+ * the claim is taken, detect the end by its id, which is 0 by now. */
 TS_INLINE void ts_forget(struct ts_table *t, u64 obj, u32 mask)
 {
 	int slot = ts_find(t, obj, ts_bucket(obj, mask), mask);

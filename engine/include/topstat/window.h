@@ -2,11 +2,10 @@
 /*
  * A window turns pushes into a value: the sum of the pushes of the last period.
  *
- * Time is cut into slides (period / 10). Slides are absolute, time / slide, so
- * they are the same for every window of a table. A window keeps its running sum
- * and, for those of the last slides in which it was pushed, a mark: what the sum was when
- * the slide began, and when in the slide the first and the last push came. A slide without
- * pushes has no mark: its sum is that of the next slide that has one, or else the sum of now.
+ * Time is divided into slides (period / 10). A slide's number is time / slide, so all windows of a table have the same slides.
+ * A window keeps its running sum. For each of the last slides in which it was pushed, it also keeps a mark: the sum at the
+ * beginning of the slide, and the times of the slide's first and last push. A slide without pushes has no mark: the sum at its
+ * beginning is the mark of the next slide that has one, or otherwise the present sum.
  *
  *      slide   s-10     s-9                                       s
  *            |fading| <-------------- recent --------------->| now |
@@ -15,34 +14,29 @@
  *
  *      value = (sum - mark[s-9]) + weight * (mark[s-9] - mark[s-10])
  *
- * The period begins inside the fading slide. Its pushes are taken as spread
- * evenly from the first to the last of them, and weight is the share that came
- * since the period began. So
+ * The period begins inside the fading slide. The window takes the pushes of that slide as spread evenly from its first push to
+ * its last push, and weight is the share that came since the period began. So
  *
- *   W1  a burst (first = last) is counted whole for the period after it, and not
- *       at all one period and one slide after it;
- *   W2  a steady flow is reported without bias: on average, and to the grain of
- *       the clock at every moment;
- *   W3  there is no timer: a window that is not pushed ages when it is read;
- *   W4  pushes are never lost: the sum is the only thing a push must add to, and
- *       marks only say how much of it is old;
+ *   W1  a burst (first = last) counts whole for the period after it, and not at all one period and one slide after it;
+ *   W2  a steady flow is reported without bias: on average, and to the grain of the clock at every moment;
+ *   W3  there is no timer: a window without pushes ages when it is read;
+ *   W4  pushes are never lost: the sum is the only field that a push must add to, and marks only say how much of the sum
+ *       is old;
  *   W5  the value is exact below 2^TS_VALUE_BITS in a period; the sum is 64 bit.
  *
- * Concurrency: all CPUs push to one window, and none waits. What is found may be too high for a
- * moment, never too low (T4 and T5 of table.h rest on it):
+ * Concurrency: all CPUs push to one window, and none waits. A reader may find a value that is too high for that moment, and never
+ * one that is too low (T4 and T5 of table.h depend on it):
  *
- *   W6  The sum is added to atomically, and before anything says that part of it is old. Readers
- *       read the sum last.
- *   W7  Marks, `slide`, `fading…` and `base` are written only by the CPU that has swapped `done`
- *       to TS_WRITING; it writes `done` when all is in place. The push of a CPU
- *       that can't swap counts as if it had come a moment earlier or later.
- *   W8  With a `base` that is out of date, all that may have faded still counts. So `base` is written
- *       after the fading fields, and read before them.
- *   W9  A reader that wants to be exact reads `slide`, `done` and `base` before and after the marks,
- *       and tries again if they differ or `done` is not of `slide`.
+ *   W6  A push adds to the sum atomically, and before any field says that part of the amount is old. Readers read the sum last.
+ *   W7  Only the CPU that has swapped `done` to TS_WRITING writes marks, `slide`, `fading…` and `base`. It writes `done` when
+ *       all of them are in place. The push of a CPU that can't swap counts as if it had come a moment earlier or later.
+ *   W8  With an outdated `base`, everything that may have faded still counts. So `base` is written after the fading fields, and
+ *       read before them.
+ *   W9  A reader that needs an exact value reads `slide`, `done` and `base` before and after the marks, and tries again if they
+ *       differ or `done` is not of `slide`.
  *
- * While the writer of W7 is kept from running (a virtual CPU, a thread that was preempted) the window
- * does not age, and readers are told so by W9.
+ * While the writer of W7 does not run (a descheduled virtual CPU, a preempted thread), the window does not age, and W9 shows this
+ * to readers.
  */
 #ifndef TOPSTAT_WINDOW_H
 #define TOPSTAT_WINDOW_H
@@ -51,25 +45,25 @@
 
 /* Slides in a period. */
 #define TS_SLIDES 10
-/* Marks kept: the slides s-10 ... s, and one more so that a reader whose clock is
- * one slide behind the pushes still finds its oldest. */
+/* The number of marks: for the slides s-10 ... s, and one more, so that a reader whose clock is one slide behind the pushes
+ * still finds its oldest mark. */
 #define TS_MARKS 12
-/* A bit for each of them. */
+/* A bit for each mark. */
 #define TS_MARKS_ALL ((1U << TS_MARKS) - 1)
-/* Those of the slides that are in the period as a whole. */
+/* The bits of the slides that lie completely in the period. */
 #define TS_MARKS_RECENT ((1U << TS_SLIDES) - 1)
-/* An amount pushed has two parts, summed apart: received and sent for traffic. */
+/* An amount has two parts with separate sums: received and sent, for traffic. */
 #define TS_PARTS 2
-/* Slide numbers carry the epoch of their configuration above this bit: after a
- * change of period, slides can't be compared and windows start afresh. */
+/* Above this bit, slide numbers have the epoch of their configuration: after a change of the period, slides can't be compared
+ * and windows start afresh. */
 #define TS_EPOCH_SHIFT 48
-/* Positions inside a slide are 8 bit fractions. */
+/* Positions inside a slide are 8-bit fractions. */
 #define TS_FRACTIONS 256
-/* A value has at most so many bits: sums in marks have 56, and one tells a difference below 0. */
+/* A value has at most 55 bits: a sum in a mark has 56, and one bit shows a difference below 0. */
 #define TS_VALUE_BITS 55
 /* `done` while a CPU writes to the window (W7). No slide has this number. */
 #define TS_WRITING (~0ULL)
-/* Of a slide, the number without the epoch; and of `done`. */
+/* The bits of a slide, and of `done`, that hold the number without the epoch. */
 #define TS_SLIDE_NUMBER ((1ULL << TS_EPOCH_SHIFT) - 1)
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -78,7 +72,7 @@
 #define TS_LOW_BYTE 7
 #endif
 
-/* A table's clock: in which slide a moment lies, and where inside it. */
+/* A moment on a table's clock: its slide, and its position inside the slide. */
 struct ts_tick {
 	u64 now;
 	u64 slide; /* with its epoch */
@@ -86,12 +80,12 @@ struct ts_tick {
 	u64 end;
 	u32 fraction;
 	u32 epoch;
-	/* slide % TS_MARKS, and by it the places of marks in a window (TS_MARK_PLACES): dividing is dear, so once a slide */
+	/* slide % TS_MARKS, and from it the places of marks in a window (TS_MARK_PLACES): a division is slow, so once a slide */
 	u8 mark;
 	u8 place; /* of the slide's mark */
-	u8 place_recent; /* of s-9's */
-	u8 place_fading; /* of s-10's */
-	u32 stamp; /* of slide and epoch: the same in the same slide, else hardly ever */
+	u8 place_recent; /* of the mark of s-9 */
+	u8 place_fading; /* of the mark of s-10 */
+	u32 stamp; /* of slide and epoch: equal stamps mean the same slide, with very rare exceptions */
 };
 
 /* sum[0] << 8 | fraction of the first push, sum[1] << 8 | fraction of the last. */
@@ -100,26 +94,26 @@ struct ts_mark {
 };
 
 /*
- * The head, then the marks. The head, all that a push within a slide touches, is 64 bytes: one cache line, where the
- * window is aligned; and beside what a family has before its first window.
+ * The head is followed by the marks. A push within a slide touches the head alone. The head has 64 bytes: one cache line, where
+ * the window is aligned; and it lies next to the fields that a family has before its first window.
  *
- * The window is as large as sixteen marks, and its marks are in the last twelve of these places: the verifier knows of
- * the number of a place that it is below 16, and so finds every access in the window. Sixteen marks would need 64 bytes
- * more for each window.
+ * The window is as large as sixteen marks, and its marks take the last twelve of these places: the verifier knows that the number
+ * of a place is below 16, and so finds every access inside the window. A head before sixteen marks would need 64 bytes more for
+ * each window.
  */
 struct ts_window {
 	u64 sum[TS_PARTS]; /* of all pushes ever */
 	u64 slide; /* of the latest push; 0: never pushed */
-	u64 done; /* the slide the marks are complete for, and which slides have one: see ts_done() */
-	/* What the latest push needs for its value, set once a slide: */
+	u64 done; /* the slide that the marks are complete for, and the slides that have a mark: see ts_done() */
+	/* The latest push computes its value from these fields, which are set once a slide: */
 	u64 base; /* mark[s-9], both parts */
 	u64 fading; /* sum of slide s-10, both parts */
-	u64 fading_step; /* fading * 256 / number of fractions it is spread over, rounded up */
-	u32 ordered; /* when last ordered, in the units of ts_config.delay */
+	u64 fading_step; /* fading * 256 / number of fractions that it is spread over, rounded up */
+	u32 ordered; /* time of the latest ordering, in the units of ts_config.delay */
 	u8 fading_first;
 	u8 fading_last;
 	u8 last; /* fraction of the latest push */
-	u8 slot; /* where its object is in the table: see ts_find_again() */
+	u8 slot; /* the object's slot in the table: see ts_find_again() */
 	struct ts_mark mark[TS_MARKS]; /* of slide x at [x % TS_MARKS] */
 };
 
@@ -127,11 +121,11 @@ struct ts_window {
 #define TS_MARK_FIRST (TS_MARK_PLACES - TS_MARKS)
 _Static_assert(sizeof(struct ts_window) == TS_MARK_PLACES * sizeof(struct ts_mark), "every place is in the window");
 
-/* A window that only runs: the value of a static table. */
+/* Sums without marks: the value of a static table. */
 struct ts_count {
 	u64 sum[TS_PARTS];
 	u32 ordered;
-	u8 slot; /* as a window's */
+	u8 slot; /* as in ts_window */
 	u8 pad[3];
 };
 
@@ -146,8 +140,8 @@ TS_INLINE int ts_same_epoch(u64 a, u64 b)
 }
 
 /*
- * `done` of a window that nobody writes to: the number of its slide, and above it for each of the last TS_MARKS slides, the
- * latest one in the lowest bit, whether it has a mark.
+ * `done` of a window without a writer. The low bits are the number of its slide. Above them is a bit for each of the last
+ * TS_MARKS slides, the latest slide in the lowest bit, that is set where the slide has a mark.
  */
 TS_INLINE u64 ts_done(u64 slide, u32 marks)
 {
@@ -159,7 +153,7 @@ TS_INLINE u32 ts_done_marks(u64 done)
 	return done >> TS_EPOCH_SHIFT;
 }
 
-/* Whether nobody was writing to the window (W7). */
+/* Whether no CPU was writing to the window (W7). */
 TS_INLINE int ts_is_done(u64 done, u64 slide)
 {
 	return !((done ^ slide) & TS_SLIDE_NUMBER);
@@ -184,9 +178,10 @@ TS_INLINE struct ts_mark *ts_window_mark(struct ts_window *w, const struct ts_ti
 }
 
 /*
- * The age of the oldest of these marks, which are of the last 16 slides at most, and are not none. Without a branch, for the
- * verifier looks at what follows once for each way that leads there. The highest bit is a power of two, 2^n; multiplied by
- * De Bruijn's sequence of four bits it has other bits on top for each n; which, this number tells, digit by digit.
+ * The age of the oldest of these marks. They belong to the last 16 slides at most, and there is at least one. The function has no
+ * branch, because the verifier checks the code that follows once for each path that leads to it. The highest bit is a power of
+ * two, 2^n. Multiplied by De Bruijn's sequence of four bits it gives other top bits for each n; the constant maps them to n, one
+ * hexadecimal digit for each.
  */
 TS_INLINE u32 ts_marks_oldest(u32 marks)
 {
@@ -198,7 +193,7 @@ TS_INLINE u32 ts_marks_oldest(u32 marks)
 	return 0xCD7EA84FB6935210ULL >> ((0x09AF * marks >> 12 & 15) * 4) & 15;
 }
 
-/* The mark that has the sum of when slide s-9 began: its own, or else the next one's. There is one. */
+/* The mark that holds the sum at the beginning of slide s-9: the slide's own mark, or otherwise the next one. There is one. */
 TS_INLINE struct ts_mark *ts_window_recent(struct ts_window *w, const struct ts_tick *tick, u32 marks)
 {
 	if (ts_likely(marks >> (TS_SLIDES - 1) & 1))
@@ -206,22 +201,22 @@ TS_INLINE struct ts_mark *ts_window_recent(struct ts_window *w, const struct ts_
 	return ts_window_mark(w, tick, ts_marks_oldest(marks & TS_MARKS_RECENT));
 }
 
-/* a - b for the sums in two marks, which hold the low 56 bits of each. */
+/* a - b, for the sums of two marks. A mark holds the low 56 bits of a sum. */
 TS_INLINE u64 ts_mark_diff(u64 a, u64 b)
 {
 	return ((a & ~255ULL) - (b & ~255ULL)) >> 8;
 }
 
-/* The fraction in a mark: a byte of its own, so that others may add to the rest. */
+/* Set the fraction in a mark. It is one byte, so that another context may add to the other bytes. */
 TS_INLINE void ts_mark_fraction(u64 *mark, u8 fraction)
 {
 	ts_write(((u8 *)mark)[TS_LOW_BYTE], fraction);
 }
 
 /*
- * Begin the tick's slide in the window: write its mark, and what pushes in it need. Once per slide and window, and in a
- * time that does not depend on how long ago the latest push was. Nothing is done where another CPU is ahead, or
- * is writing just now (W7).
+ * Begin the tick's slide in the window: write its mark, and the fields that pushes in it use. This happens once per slide and
+ * window, and takes a time that does not depend on the age of the latest push. Does nothing where another CPU is ahead, or is
+ * writing to the window (W7).
  */
 TS_APART int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 {
@@ -239,17 +234,17 @@ TS_APART int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 		return 0;
 	if (gap < TS_MARKS)
 		marks = ts_done_marks(done) << gap & TS_MARKS_ALL;
-	else if (old > slide && ts_same_epoch(old, slide)) /* another CPU's clock is ahead of ours */
+	else if (old > slide && ts_same_epoch(old, slide)) /* another CPU's clock is ahead of this one's */
 		return 0;
 	/*
-	 * Pushes of CPUs that can't swap `done` come after the swap: they are not in these, and so count to
-	 * the new slide. Only if the one before it has just ended can they count to that.
+	 * Pushes of CPUs that can't swap `done` come after the swap: these sums do not contain them, so they count to the new
+	 * slide. They can count to the slide before it only if that slide has just ended.
 	 */
 	sum0 = ts_read(w->sum[0]) << 8;
 	sum1 = ts_read(w->sum[1]) << 8;
 	if (!ts_cas(&w->done, done, TS_WRITING))
 		return 0;
-	if (marks & 2) { /* somebody may have changed its marks (spread.h), and the sum before them (W6) */
+	if (marks & 2) { /* another CPU may have changed the marks (spread.h), and the sum before them (W6) */
 		sum0 = ts_read(w->sum[0]) << 8;
 		sum1 = ts_read(w->sum[1]) << 8;
 	}
@@ -286,14 +281,14 @@ TS_APART int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 	return 0;
 }
 
-/* Add to the window; the caller has begun the slide, or tried to (W7). */
+/* Add to the window. The caller has called ts_window_begin(), which may have done nothing (W7). */
 TS_INLINE void ts_window_add(struct ts_window *w, const struct ts_tick *tick, u32 part, u64 amount)
 {
 	ts_add(&w->sum[part & 1], amount);
 	ts_write(w->last, ts_likely(ts_read(w->slide) == tick->slide) ? tick->fraction : TS_FRACTIONS - 1);
 }
 
-/* The same of both parts. */
+/* As ts_window_add(), for both parts. */
 TS_INLINE void ts_window_add_parts(struct ts_window *w, const struct ts_tick *tick, u64 amount0, u64 amount1)
 {
 	if (amount0)
@@ -303,8 +298,8 @@ TS_INLINE void ts_window_add_parts(struct ts_window *w, const struct ts_tick *ti
 	ts_write(w->last, ts_likely(ts_read(w->slide) == tick->slide) ? tick->fraction : TS_FRACTIONS - 1);
 }
 
-/* The value right after a push, from what ts_window_begin() prepared. By rounding it may be 1 above
- * ts_window_eval(), never below: T5 bounds by it what is evaluated later. */
+/* The value right after a push, from the fields that ts_window_begin() prepared. By rounding it may be 1 above ts_window_eval(),
+ * and is never below: T5 uses it as a bound of later evaluations. */
 TS_INLINE u64 ts_window_now(struct ts_window *w, const struct ts_tick *tick)
 {
 	u64 base = ts_read(w->base), fading, step, recent;
@@ -316,11 +311,10 @@ TS_INLINE u64 ts_window_now(struct ts_window *w, const struct ts_tick *tick)
 	last = ts_read(w->fading_last);
 	step = ts_read(w->fading_step);
 	ts_rmb();
-	/* Where the window is in another slide than the tick, nothing is taken to have faded of that. */
+	/* Where the window and the tick are in different slides, the whole fading slide counts. */
 	fraction = ts_likely(ts_read(w->slide) == tick->slide) ? tick->fraction : 0;
 	ts_rmb(); /* W6 */
-	/* Below 2^56 the sum in a mark is the sum itself; beyond, the difference
-	 * modulo 2^56 still is. */
+	/* Below 2^56 the sum in a mark equals the sum; above, the difference modulo 2^56 is still right. */
 	recent = ((ts_read(w->sum[0]) + ts_read(w->sum[1]) - base) << 8) >> 8;
 	if (!fading || fraction > last)
 		return recent;
@@ -329,7 +323,7 @@ TS_INLINE u64 ts_window_now(struct ts_window *w, const struct ts_tick *tick)
 	return recent + ((step * (last + 1 - fraction) + 128) >> 8);
 }
 
-/* What a copy of a window is compared by (W9): the beginning of the head. */
+/* The beginning of a window's head, which a reader compares with its copy (W9). */
 struct ts_window_head {
 	u64 sum[TS_PARTS];
 	u64 slide;
@@ -339,11 +333,11 @@ struct ts_window_head {
 
 enum ts_copy {
 	TS_COPY_OK = 0,
-	TS_COPY_GONE = 1, /* there is no such memory */
-	TS_COPY_BUSY = 2, /* it was written meanwhile: copy it again */
+	TS_COPY_GONE = 1, /* there is no memory at the address */
+	TS_COPY_BUSY = 2, /* a CPU was writing to it: copy it again */
 };
 
-/* Copy the window at an address that may be stale, as W9 demands. */
+/* Copy the window at an address that may be stale, by the law W9. */
 TS_INLINE int ts_window_peek(struct ts_window *w, u64 addr)
 {
 	struct ts_window_head head = {};
@@ -360,14 +354,14 @@ TS_INLINE int ts_window_peek(struct ts_window *w, u64 addr)
 	return TS_COPY_OK;
 }
 
-/* The same for a static table's count: its sums, into a window's. */
+/* As ts_window_peek(), for a static table's count: copies its sums into the window's sums. */
 TS_INLINE int ts_count_peek(struct ts_window *w, u64 addr)
 {
 	return ts_peek(w->sum, sizeof(w->sum), addr + offsetof(struct ts_count, sum)) ? TS_COPY_GONE : TS_COPY_OK;
 }
 
-/* The share of a fading slide's sum that is still inside the period (W1, W2), to the
- * nearest unit: rounded down, flows of a few pushes per slide would be 1% short. */
+/* The share of a fading slide's sum that is still inside the period (W1, W2), rounded to the nearest unit: rounded down, flows of
+ * a few pushes per slide would be 1% short. */
 TS_INLINE u64 ts_fade(u64 sum, u32 fraction, u32 first, u32 last)
 {
 	if (fraction <= first)
@@ -378,9 +372,8 @@ TS_INLINE u64 ts_fade(u64 sum, u32 fraction, u32 first, u32 last)
 }
 
 /*
- * The value at the tick's moment, from a copy of a window. Returns non-zero when
- * the copy was taken while its marks were written, or when the window has gone on by
- * two slides or more: take another copy, or ask for a later moment.
+ * Evaluate a copy of a window at the tick's moment. Returns non-zero when the copy was taken while a CPU wrote the marks, or when
+ * the window is two or more slides ahead of the tick: the caller takes another copy, or evaluates at a later moment.
  */
 TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, struct ts_value *v)
 {
@@ -397,7 +390,7 @@ TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, st
 	if (at > slide) {
 		if (at - slide > TS_MARKS - 1 - TS_SLIDES)
 			return 1;
-		/* Unless an older slide in the period has a mark. */
+		/* The window's newest slide, unless an older slide in the period has a mark. */
 		mark = ts_window_mark(w, tick, TS_MARKS - (at - slide));
 		marks >>= at - slide;
 	} else {
@@ -418,7 +411,7 @@ TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, st
 
 		fading = oldest ? ts_mark_diff(since, oldest->sum[part]) : 0;
 		recent = ts_mark_diff(sum, since);
-		if ((fading | recent) >> TS_VALUE_BITS) /* of two moments, a slide apart (W9) */
+			if ((fading | recent) >> TS_VALUE_BITS) /* the sums are of two moments, a slide apart (W9) */
 			return 1;
 		fading_all += fading;
 		v->value += recent;

@@ -8,7 +8,7 @@ use crate::abi::{self, TS_CHAIN};
 const BUCKETS: u32 = 4;
 
 impl Engine {
-    /// Check T1, T2 and T3 of a CPU's table. The error says which one is broken, and how.
+    /// Check T1, T2 and T3 of a CPU's table. The error says which invariant is broken, and how.
     pub fn check(&self, cpu: usize, table: usize) -> Result<(), String> {
         let (t, bank, entries) = (self.table(cpu, table), &self.banks[cpu], self.entries);
         let entry = |i: u32| bank.entry(table, i);
@@ -86,40 +86,40 @@ impl Engine {
         }
     }
 
-    /// What bounds the objects that were last pushed on this CPU and aren't in its table (T5).
+    /// The bound of the objects that were last pushed on this CPU and are not in its table (T5).
     pub fn missed(&self, cpu: usize, table: usize) -> u64 {
         // SAFETY: only reads the table.
         unsafe { abi::topstat_missed(self.table(cpu, table)) }
     }
 
-    /// The same of those that have ended on it (T8).
+    /// The bound of the objects that have ended on this CPU and are not in its table (T8).
     pub fn missed_ended(&self, cpu: usize, table: usize) -> u64 {
         self.find_kept();
-        // SAFETY: only reads the table, and what belongs to it.
+        // SAFETY: only reads the table, and the copies that belong to it.
         unsafe { abi::topstat_missed_ended(self.table(cpu, table)) }
     }
 
-    /// The key, in a CPU's table, of what is kept of the object that had this id.
+    /// The key, in a CPU's table, of the copy of the ended object that had this id.
     pub fn kept_key(&self, cpu: usize, table: usize, id: u64) -> Option<u64> {
         let (obj, bank) = (id << 1 | 1, &self.banks[cpu]);
         let slot = (0..self.entries).find(|&slot| bank.entry(table, slot).obj == obj)?;
         Some(bank.entry(table, u32::from(bank.entry(table, slot).pos)).key)
     }
 
-    /// The hash bucket of the object in this memory: for tests of what happens when one is full.
+    /// The hash bucket of the object in this memory: for tests of full buckets.
     pub fn bucket(&self, object: usize) -> u32 {
         // SAFETY: computes with its arguments alone.
         unsafe { abi::topstat_bucket(self.objects.address(object), self.entries - 1) }
     }
 
-    /// How often the object in this memory was ordered since it is in a CPU's table.
+    /// The number of times that the object in this memory was ordered since it is in a CPU's table.
     pub fn ordered(&self, cpu: usize, table: usize, object: usize) -> u32 {
         let (obj, bank) = (self.objects.address(object), &self.banks[cpu]);
         let entry = |slot| bank.entry(table, slot);
         (0..self.entries).map(entry).find(|e| e.obj == obj).map_or(0, |e| e.count)
     }
 
-    /// Whether the object in this memory is in a CPU's table, and the key it has there.
+    /// The key of the object in this memory in a CPU's table; `None`: it is not in the table.
     pub fn key(&self, cpu: usize, table: usize, object: usize) -> Option<u64> {
         let (obj, bank) = (self.objects.address(object), &self.banks[cpu]);
         let slot = (0..self.entries).find(|&slot| bank.entry(table, slot).obj == obj)?;

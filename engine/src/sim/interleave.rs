@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs that run in turns: which goes on is decided at each access to memory that they share.
+//! CPUs that run in turns: at each access to shared memory, a schedule decides which CPU continues.
 //!
-//! `interleaved.c` is the engine, compiled to call [`topstat_step`] before each such access. Every CPU is a thread, and
-//! all but one of them wait. A schedule so tries one interleaving of loads and stores, in the order that the source
-//! gives them. What a CPU or a compiler reorders is not tried: that is what the fences are for.
+//! `interleaved.c` is the engine, compiled to call [`topstat_step`] before each access to shared memory. Every CPU is a thread,
+//! and all threads but one wait. So each schedule tries one interleaving of loads and stores, in the order of the source. It does
+//! not try orders that a CPU or a compiler produces by reordering: the fences exclude these.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,16 +18,16 @@ struct Stage {
 }
 
 struct State {
-    /// Which CPU goes on.
+    /// The CPU that continues.
     turn: usize,
-    /// Those that are not done.
+    /// The CPUs that have not finished.
     running: Vec<usize>,
     schedule: Vec<u8>,
     steps: usize,
 }
 
 impl State {
-    /// Lets the next of the schedule go on, which begins again when it is at its end.
+    /// Lets the next CPU of the schedule continue. At its end the schedule begins again.
     fn next(&mut self) {
         let choice = if self.schedule.is_empty() { 0 } else { self.schedule[self.steps % self.schedule.len()] };
         self.steps += 1;
@@ -60,7 +60,7 @@ impl Stage {
     }
 }
 
-/// Leaves when the CPU is done, also by a panic.
+/// Leaves the stage when the CPU has finished, also by a panic.
 struct Leaving<'a>(&'a Stage, usize);
 
 impl Drop for Leaving<'_> {
@@ -80,14 +80,14 @@ extern "C" fn topstat_step() {
     });
 }
 
-/// What a CPU does in [`interleave`].
+/// The work of one CPU in [`interleave`].
 pub type Work<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
 
-/// Runs what each CPU does, in the order of the schedule: a number chooses among those that are not done. Gives what
-/// they return.
+/// Runs the work of each CPU, in the order of the schedule: each number chooses among the CPUs that have not finished. Returns
+/// their results.
 ///
 /// # Panics
-/// When one of them does.
+/// When the work of a CPU panics.
 pub fn interleave<'a, T: Send + 'a>(schedule: &[u8], cpus: Vec<Work<'a, T>>) -> Vec<T> {
     let state = State { turn: 0, running: (0..cpus.len()).collect(), schedule: schedule.to_vec(), steps: 0 };
     let stage = Arc::new(Stage { state: Mutex::new(state), changed: Condvar::new() });

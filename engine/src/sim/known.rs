@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pushes that order an object only where that is little work, and leave the rest to a reader.
+//! Pushes that order an object only where that is little work, and leave other orderings to a reader.
 
 use super::{Amounts, Engine, TABLES};
 use crate::abi;
 
 impl Engine {
-    /// Push to an object on a CPU. In the tables that are `left` already (a bit for each) nothing is ordered. Returns the
-    /// tables in which the object is left now: it is to be ordered there before they are read.
+    /// Push to an object on a CPU. In tables in which the object is already `left` (a bit for each table), nothing is ordered.
+    /// Returns the tables in which the object is left now: a reader must order it there before the tables are read.
     pub fn push_known(&mut self, cpu: usize, object: usize, part: u32, amounts: &Amounts, left: u32) -> u32 {
         self.bank_to(cpu);
         assert_ne!(self.objects.get(object).id, 0, "the object at {object} is dead");
@@ -40,8 +40,8 @@ impl Engine {
         let tick = self.banks[cpu].tick(table);
         let t = self.banks[cpu].table_mut(table);
         let o = self.objects.get_mut(object);
-        // SAFETY: table and tick are of one bank, which is up to date and whose claim is held where `orders` is set;
-        // `obj` is the object's address, where `view` finds the window.
+        // SAFETY: table and tick are in one bank, which is up to date and whose claim is held where `orders` is set; `obj` is the
+        // object's address, at which `view` finds the window.
         let ordered = unsafe {
             if table_type == abi::TS_STATIC {
                 let count = &mut o.counts[table];
@@ -54,7 +54,7 @@ impl Engine {
         ordered != 0
     }
 
-    /// Order an object in the tables that are `left`, on the CPU of a reader.
+    /// Order an object in the tables in which it is `left`, on the CPU of a reader.
     pub fn order_left(&mut self, cpu: usize, object: usize, left: u32) {
         self.bank_to(cpu);
         let claimed = self.enter(cpu);
@@ -76,14 +76,14 @@ impl Engine {
         self.leave(cpu, claimed);
     }
 
-    /// Whether the CPU's bank may be ordered: to be given to `leave`.
+    /// Whether the CPU's bank may be ordered. The caller passes the result to `leave`.
     fn enter(&mut self, cpu: usize) -> i32 {
-        // SAFETY: the bank is this CPU's, whole and initialised.
+        // SAFETY: the bank is this CPU's, valid and initialised.
         unsafe { abi::topstat_bank_enter(self.banks[cpu].as_mut_ptr()) }
     }
 
     fn leave(&mut self, cpu: usize, claimed: i32) {
-        // SAFETY: the bank is this CPU's, whole and initialised; `claimed` is what entering said.
+        // SAFETY: the bank is this CPU's, valid and initialised; `claimed` is the result of `enter`.
         unsafe { abi::topstat_bank_leave(self.banks[cpu].as_mut_ptr(), claimed) };
     }
 }

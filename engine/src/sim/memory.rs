@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What maps and local storage are in the kernel.
+//! The memory that maps and local storage provide in the kernel.
 
 use crate::abi::{self, TS_BANK_TABLES, ts_bank, ts_count, ts_ended, ts_entry, ts_kept, ts_table, ts_tick, ts_window};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -16,9 +16,9 @@ const LINE: usize = 64;
 pub struct Object {
     /// 0: dead, or never alive.
     pub id: u64,
-    /// Until when (jiffies) pushes need only sum …
+    /// The time (jiffies) until which pushes only sum …
     pub quiet: u64,
-    /// … as long as settings stay the same.
+    /// … as long as the settings do not change.
     pub generation: u32,
     /// The object's windows in dynamic tables.
     pub windows: [ts_window; TABLES],
@@ -26,15 +26,14 @@ pub struct Object {
     pub counts: [ts_count; TABLES],
 }
 
-/// Memory that is zeroed, stays where it is, and is written to by C through addresses that
-/// it has kept.
+/// Memory that is zeroed and stays in place. C writes to it through addresses that it has kept.
 #[derive(Debug)]
 struct Memory {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: the memory is owned, and reached through &mut alone where it is written.
+// SAFETY: the memory is owned, and written only through &mut.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -67,7 +66,7 @@ impl Objects {
 
     fn pointer(&self, object: usize) -> *mut Object {
         assert!(object < self.len, "there is memory for {} objects, not for number {object}", self.len);
-        // SAFETY: inside of the allocation.
+        // SAFETY: inside the allocation.
         unsafe { self.memory.start.as_ptr().cast::<Object>().add(object) }
     }
 
@@ -77,17 +76,17 @@ impl Objects {
     }
 
     pub(super) fn get(&self, object: usize) -> &Object {
-        // SAFETY: in bounds, and all zeroes or what was written is an object.
+        // SAFETY: in bounds, and both all zeroes and the written bytes are an object.
         unsafe { &*self.pointer(object) }
     }
 
     pub(super) fn get_mut(&mut self, object: usize) -> &mut Object {
-        // SAFETY: as in get(), and borrowed mutably.
+        // SAFETY: as in get(), and mutably borrowed.
         unsafe { &mut *self.pointer(object) }
     }
 }
 
-/// What tables keep of objects that have ended, of all CPUs.
+/// The copies of ended objects that the tables of all CPUs keep.
 #[derive(Debug)]
 pub(super) struct Kept {
     ended: Memory,
@@ -102,21 +101,21 @@ impl Kept {
         Self { ended: Memory::new(tables * size_of::<ts_ended>()), kept: Memory::new(kept), entries }
     }
 
-    /// Where the engine finds it from here on, on this thread.
+    /// From this call on, the engine finds these copies on this thread.
     pub(super) fn enter(&self) {
         let (ended, kept) = (self.ended.start.as_ptr().cast(), self.kept.start.as_ptr().cast());
-        // SAFETY: as large as so many tables of so many entries take.
+        // SAFETY: both are as large as the tables and their entries take.
         unsafe { abi::topstat_set_keeps(ended, kept, self.entries) };
     }
 
     pub(super) fn ended(&self, cpu: usize, table: usize) -> &ts_ended {
-        // SAFETY: one for each table; nobody writes while this is borrowed.
+        // SAFETY: there is one for each table; no other code writes while this is borrowed.
         unsafe { &*self.ended.start.as_ptr().cast::<ts_ended>().add(cpu * TABLES + table) }
     }
 
     pub(super) fn id(&self, cpu: usize, table: usize, slot: u32) -> u64 {
         let at = (cpu * TABLES + table) * self.entries as usize + slot as usize;
-        // SAFETY: one for each slot of each table; nobody writes while this is borrowed.
+        // SAFETY: there is one for each slot of each table; no other code writes while this is borrowed.
         unsafe { (*self.kept.start.as_ptr().cast::<ts_kept>().add(at)).id }
     }
 }
@@ -136,7 +135,7 @@ impl Bank {
         let mut bank = Self { memory: Memory::new(bytes), stride: table as u64, mask: entries - 1 };
         for number in 0..TABLES {
             let place = u32::try_from(cpu << 8 | number).expect("few CPUs");
-            // SAFETY: all zeroes, and of so many entries.
+            // SAFETY: the table is all zeroes, and has this number of entries.
             unsafe { abi::topstat_table_init(bank.table_mut(number), entries, place) };
         }
         bank
@@ -153,7 +152,7 @@ impl Bank {
     fn table_ptr(&self, table: usize) -> *mut ts_table {
         assert!(table < TABLES);
         let bank = self.memory.start.as_ptr().cast();
-        // SAFETY: computes an address inside of the allocation.
+        // SAFETY: computes an address inside the allocation.
         unsafe { abi::topstat_bank_table(bank, u32::try_from(table).expect("few tables"), self.stride) }
     }
 
@@ -162,21 +161,20 @@ impl Bank {
     }
 
     pub(super) fn table(&self, table: usize) -> &ts_table {
-        // SAFETY: whole and initialised; nobody writes while the bank is borrowed.
+        // SAFETY: valid and initialised; no other code writes while the bank is borrowed.
         unsafe { &*self.table_ptr(table) }
     }
 
     pub(super) fn tick(&self, table: usize) -> ts_tick {
         let bank = self.memory.start.as_ptr().cast::<ts_bank>();
-        // SAFETY: as in table(); the engine writes ticks only when it brings the bank to
-        // another time.
+        // SAFETY: as in table(); the engine writes ticks only when it brings the bank to another time.
         unsafe { (*bank).tick[table] }
     }
 
-    /// Entry `i`: heap node i, slot i, and buckets 2i and 2i + 1.
+    /// Entry `i`: heap node i, slot i, and the buckets 4i … 4i + 3.
     pub(super) fn entry(&self, table: usize, i: u32) -> &ts_entry {
         assert!(i <= self.mask);
-        // SAFETY: the entry is one of the table's; nobody writes while the bank is borrowed.
+        // SAFETY: the entry is in the table; no other code writes while the bank is borrowed.
         unsafe { &*abi::topstat_entry(self.table_ptr(table), i, self.mask) }
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For tests: the engine as it runs in the kernel, with any number of CPUs, one after the
-//! other and at the times that the test says.
+//! For tests: the engine as it runs in the kernel, with any number of CPUs, one after the other and at the times that the test
+//! sets.
 //!
-//! It owns what maps and local storage are in the kernel: a bank of tables for each CPU, and
-//! memory for objects, which may die and come back as others at the same address. All that
-//! counts and orders is the engine's own code; here is only what an observer does around it.
+//! It owns the memory that maps and local storage provide in the kernel: a bank of tables for each CPU, and memory for objects,
+//! which may die and be followed by other objects at the same address. The engine's own code counts and orders; this module only
+//! does the work of an observer around it.
 
 mod check;
 mod interleave;
@@ -25,8 +25,7 @@ const NS_PER_S: u128 = 1_000_000_000;
 /// Jiffies when the simulation begins: as in Linux, their lower 32 bits soon wrap.
 const JIFFIES_BEGIN: u64 = (1 << 32) - 3000;
 
-/// Amounts pushed at once, to each of a bank's tables. An object that a table has nothing
-/// of (0) isn't pushed to it.
+/// Amounts of one push, one for each table of a bank. An amount of 0 is not pushed to the table.
 pub type Amounts = [u64; TABLES];
 
 /// The engine with `cpus` CPUs.
@@ -46,8 +45,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// CPUs with tables of `top` rows, none of which is set up yet, and memory for `objects`
-    /// objects, none of which is alive, in a kernel of `hz` jiffies a second.
+    /// `cpus` CPUs with tables of `top` rows, none of them set up yet, and memory for `objects` objects, none of them alive, in a
+    /// kernel of `hz` jiffies a second.
     pub fn new(cpus: usize, top: u32, objects: usize, hz: u32) -> Result<Self, Error> {
         Ok(Self::with_entries(cpus, entries_for(top)?, objects, hz))
     }
@@ -67,21 +66,21 @@ impl Engine {
         }
     }
 
-    /// From here on dynamic tables keep what has ended, until it has aged out.
+    /// From this call on, dynamic tables keep ended objects until they have aged out.
     pub fn keep(&mut self) {
         self.kept = Some(Kept::new(self.cpus(), self.entries));
     }
 
-    /// The engine finds what is kept by the thread: of this simulation from here on.
+    /// The engine finds the kept copies by the thread: from this call on, it finds the copies of this simulation.
     fn find_kept(&self) {
         match &self.kept {
             Some(kept) => kept.enter(),
-            // SAFETY: there is nothing to be found.
+            // SAFETY: null pointers mean that there are no copies.
             None => unsafe { abi::topstat_set_keeps(std::ptr::null_mut(), std::ptr::null_mut(), 0) },
         }
     }
 
-    /// How many objects have ended on a CPU, and how many of them were turned away before they had aged out.
+    /// The number of objects that have ended on a CPU, and the number of them that were turned away before they had aged out.
     pub fn ended(&self, cpu: usize, table: usize) -> (u64, u64) {
         self.kept.as_ref().map_or((0, 0), |kept| {
             let ended = kept.ended(cpu, table);
@@ -99,28 +98,28 @@ impl Engine {
         self.entries
     }
 
-    /// Set a table, as a user does while the kernel goes on.
+    /// Change the settings of a table, as a user does while the kernel runs.
     pub fn set_config(&mut self, table: usize, config: ts_config) {
         self.configs[table] = config;
         self.generation += 1;
     }
 
-    /// What a table is set to.
+    /// The settings of a table.
     pub fn config(&self, table: usize) -> &ts_config {
         &self.configs[table]
     }
 
-    /// Say what time it is, in nanoseconds since the simulation began.
+    /// Set the time, in nanoseconds since the simulation began.
     pub fn set_time(&mut self, ns: u64) {
         self.now_ns = ns;
     }
 
-    /// What time it is.
+    /// The time.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// What time it is for a table, in ticks of its clock.
+    /// The time in ticks of a table's clock.
     pub fn ticks(&self, table: usize) -> u64 {
         self.ticks_at(table, self.now_ns)
     }
@@ -135,7 +134,7 @@ impl Engine {
         JIFFIES_BEGIN + u64::try_from(jiffies).expect("fewer jiffies than nanoseconds")
     }
 
-    /// Make a new object in this memory, whose former object is dead. Returns its id.
+    /// Make a new object in this memory, whose former object is dead. Returns the new object's id.
     pub fn birth(&mut self, object: usize) -> u64 {
         let id = self.next_id;
         let o = self.objects.get_mut(object);
@@ -145,9 +144,8 @@ impl Engine {
         id
     }
 
-    /// The object dies on this CPU. In other CPUs' tables, and on this one where the claim
-    /// is taken, it stays until looked at.
-    /// Where tables keep what has ended, it has a row of this CPU's still.
+    /// The object dies on this CPU. In other CPUs' tables, and in this CPU's where the claim is taken, its entry stays until it
+    /// is evaluated. If tables keep ended objects, the object still has a row on this CPU.
     pub fn kill(&mut self, cpu: usize, object: usize) {
         if self.kept.is_some() {
             self.end(cpu, object);
@@ -156,7 +154,7 @@ impl Engine {
         let obj = self.objects.address(object);
         self.objects.get_mut(object).id = 0;
         let bank = self.banks[cpu].as_mut_ptr();
-        // SAFETY: the bank is this CPU's, whole and initialised; the claim is given back.
+        // SAFETY: the bank is this CPU's, valid and initialised; the claim is released.
         unsafe {
             if abi::topstat_bank_enter(bank) == 0 {
                 return;
@@ -171,7 +169,7 @@ impl Engine {
     fn end(&mut self, cpu: usize, object: usize) {
         self.bank_to(cpu);
         let (obj, id) = (self.objects.address(object), self.objects.get(object).id);
-        // SAFETY: the bank is this CPU's, whole and initialised; the claim is given back.
+        // SAFETY: the bank is this CPU's, valid and initialised; the claim is released.
         unsafe {
             let claimed = abi::topstat_bank_enter(self.banks[cpu].as_mut_ptr());
             for table in (0..TABLES).filter(|table| self.configs[*table].epoch != 0) {
@@ -198,22 +196,22 @@ impl Engine {
         self.banks[cpu].table(table)
     }
 
-    /// Do `pushes` as from interrupts of a push on this CPU that holds the claim.
+    /// Run `pushes` as interrupts of a push on this CPU that holds the claim.
     pub fn interrupted(&mut self, cpu: usize, pushes: impl FnOnce(&mut Self)) {
         let bank = self.banks[cpu].as_mut_ptr();
-        // SAFETY: the bank is this CPU's, whole and initialised.
+        // SAFETY: the bank is this CPU's, valid and initialised.
         let claimed = unsafe { abi::topstat_bank_enter(bank) };
         pushes(self);
-        // SAFETY: as before; `claimed` is what entering said.
+        // SAFETY: as before; `claimed` is the result of topstat_bank_enter().
         unsafe { abi::topstat_bank_leave(bank, claimed) };
     }
 
-    /// Count to the totals alone what belongs to no object.
+    /// Count amounts that belong to no object to the totals alone.
     pub fn push_total(&mut self, cpu: usize, part: u32, amounts: &Amounts) {
         self.push_without_object(cpu, part, amounts, false);
     }
 
-    /// Count to the totals alone what should have had an object, and has none (P5).
+    /// Count amounts that should have an object and lack it to the totals alone (P5).
     pub fn push_refused(&mut self, cpu: usize, part: u32, amounts: &Amounts) {
         self.push_without_object(cpu, part, amounts, true);
     }
@@ -225,7 +223,7 @@ impl Engine {
                 continue;
             }
             let tick = self.banks[cpu].tick(table);
-            // SAFETY: table and tick are of the same bank and up to date.
+            // SAFETY: table and tick are in the same bank and up to date.
             unsafe {
                 abi::topstat_push_total(self.banks[cpu].table_mut(table), &tick, part, amount);
                 if refused {
@@ -235,8 +233,8 @@ impl Engine {
         }
     }
 
-    /// Push to an object on a CPU, as observers do (see push.h). Returns the object's values,
-    /// 0 for those of tables that it isn't pushed to, or was quietly.
+    /// Push to an object on a CPU, as observers do (see push.h). Returns the object's values; 0 for a table that gets nothing of
+    /// the push, and for a quiet push.
     pub fn push(&mut self, cpu: usize, object: usize, part: u32, amounts: &Amounts) -> Amounts {
         let now = self.bank_to(cpu);
         let o = self.objects.get(object);
@@ -246,7 +244,7 @@ impl Engine {
             return [0; TABLES];
         }
         let bank = self.banks[cpu].as_mut_ptr();
-        // SAFETY: the bank is this CPU's, whole and initialised.
+        // SAFETY: the bank is this CPU's, valid and initialised.
         let claimed = unsafe { abi::topstat_bank_enter(bank) };
         let mut values = [0; TABLES];
         for (table, &amount) in amounts.iter().enumerate() {
@@ -254,7 +252,7 @@ impl Engine {
                 values[table] = self.push_table(cpu, table, claimed, object, part, amount);
             }
         }
-        // SAFETY: as before; `claimed` is what entering said.
+        // SAFETY: as before; `claimed` is the result of topstat_bank_enter().
         unsafe { abi::topstat_bank_leave(bank, claimed) };
         self.set_quiet(cpu, object);
         values
@@ -266,8 +264,8 @@ impl Engine {
         let tick = self.banks[cpu].tick(table);
         let t = self.banks[cpu].table_mut(table);
         let o = self.objects.get_mut(object);
-        // SAFETY: table and tick are of one bank, which is up to date and whose claim
-        // `claimed` tells of; `obj` is the object's address, where `view` finds the window.
+        // SAFETY: table and tick are in one bank, which is up to date; `claimed` says whether its claim is held; `obj` is the
+        // object's address, at which `view` finds the window.
         unsafe {
             if self.configs[table].type_ == abi::TS_STATIC {
                 let count = &mut o.counts[table];
@@ -288,7 +286,7 @@ impl Engine {
             let tick = self.banks[cpu].tick(table);
             let t = self.banks[cpu].table_mut(table);
             let o = self.objects.get_mut(object);
-            // SAFETY: table and tick are of one bank, which is up to date.
+            // SAFETY: table and tick are in one bank, which is up to date.
             unsafe {
                 if config.type_ == abi::TS_STATIC {
                     abi::topstat_push_static_quiet(t, &mut o.counts[table], part, amount);
@@ -305,7 +303,7 @@ impl Engine {
             let o = self.objects.get(object);
             let ordered =
                 if config.type_ == abi::TS_STATIC { o.counts[table].ordered } else { o.windows[table].ordered };
-            // SAFETY: only reads its arguments, which are whole.
+            // SAFETY: only reads its arguments, which are valid.
             quiet = unsafe { abi::topstat_quiet_until(quiet, &self.banks[cpu].tick(table), config, ordered) };
         }
         let o = self.objects.get_mut(object);
@@ -313,12 +311,11 @@ impl Engine {
         o.generation = self.generation;
     }
 
-    /// Bring the CPU's bank to the time that it is. Returns it in jiffies.
+    /// Bring the CPU's bank to the present time. Returns that time in jiffies.
     fn bank_to(&mut self, cpu: usize) -> u64 {
         self.find_kept();
         let (now, stride) = (self.jiffies_at(self.now_ns), self.banks[cpu].stride());
-        // SAFETY: the bank is whole and initialised, its tables `stride` bytes apart, and
-        // there is a configuration for each.
+        // SAFETY: the bank is valid and initialised, its tables are `stride` bytes apart, and there is a configuration for each.
         unsafe {
             abi::topstat_set_precise(self.now_ns);
             let configs = self.configs.as_mut_ptr();
@@ -341,8 +338,8 @@ impl Engine {
         }
     }
 
-    /// Look at a slot again, as a snapshot does. Returns the object's id, and its value
-    /// unless it has left the table or was being written.
+    /// Evaluate a slot again, as a snapshot does. Returns the object's id and value, or `None` if the slot has no object or the
+    /// object has left the table.
     fn refresh(&mut self, cpu: usize, table: usize, slot: u32, tick: &ts_tick) -> Option<(u64, ts_value)> {
         self.find_kept();
         let entry = *self.banks[cpu].entry(table, slot);
@@ -350,8 +347,7 @@ impl Engine {
             return None;
         }
         let (view, mut value) = (self.view(table), ts_value::default());
-        // SAFETY: the caller has the bank's claim; the slot has an object, whose memory
-        // stays although it may be dead.
+        // SAFETY: the caller has the bank's claim; the slot has an object, whose memory stays mapped although it may be dead.
         let look = unsafe { abi::topstat_refresh(self.banks[cpu].table_mut(table), tick, slot, view, &mut value) };
         match look.cast_unsigned() {
             abi::TS_LOOK_OK => Some((entry.id, value)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading a table: every CPU's section, and their merge.
+//! Reads a table: the section of every CPU, and their merge.
 
 use super::Engine;
 use crate::abi::{self, TS_PARTS, ts_tick};
@@ -13,36 +13,36 @@ pub struct Row {
     pub id: u64,
     /// Its value, over all CPUs, at the snapshot's moment.
     pub value: Value,
-    /// The CPUs in whose tables it is.
+    /// The CPUs whose tables contain it.
     pub cpus: Vec<usize>,
-    /// No object that isn't a row is larger.
+    /// No object without a row is larger.
     pub proven: bool,
-    /// It has ended.
+    /// The object has ended.
     pub ended: bool,
 }
 
 /// A table at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Highest first; as many as the CPUs' tables hold, each object once.
+    /// Highest first; all objects of the CPUs' tables, each once.
     pub rows: Vec<Row>,
-    /// All pushes: what the CPUs have counted, and at least what the rows show of it.
+    /// All pushes: the sum that the CPUs have counted, or the sum of the rows where that is larger.
     pub total: u64,
-    /// What the CPUs have counted: in a dynamic table less than the rows, perhaps, for each
-    /// fades in its own way.
+    /// The sum that the CPUs have counted. In a dynamic table it may be less than the rows, because each window fades in its own
+    /// way.
     pub counted: Value,
-    /// No object that isn't a row is larger than this (T5), if every push was ordered.
+    /// No object without a row is larger than this (T5), if every push was ordered.
     pub missed: u64,
-    /// No more than this is not known of any object (T6).
+    /// The unknown part of any object is at most this (T6).
     pub refused: u64,
-    /// Pushes that were not ordered, for they interrupted one that was.
+    /// Pushes that were not ordered, because they interrupted the holder of the claim.
     pub contended: u64,
-    /// Pushes that were not ordered, for a hash chain was full.
+    /// Pushes that were not ordered, because a hash chain was full.
     pub crowded: u64,
 }
 
 impl Engine {
-    /// Take a snapshot of a table, now: age it, evaluate it again, and merge the CPUs.
+    /// Take a snapshot of a table at the present time: age the table, evaluate it again, and merge the CPUs.
     pub fn snapshot(&mut self, table: usize) -> Snapshot {
         let tick = tick_at(&self.configs[table], self.ticks(table));
         let mut snapshot = Snapshot::default();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the fuzzer does, with random bytes. Its corpus is run by tests/fuzz.
+//! The fuzzer's operations, from random bytes. tests/fuzz runs its corpus.
 
 use crate::driver::Driver;
 use crate::ops::decode;
 
-/// `length` random bytes, the same for the same seed (xorshift64*).
+/// `length` random bytes, which depend on the seed alone (xorshift64*).
 fn random(seed: u64, length: usize) -> Vec<u8> {
     let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let next = || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Does operations to an engine and to the model, and compares.
+//! Applies operations to an engine and to the model, and compares both.
 
 use crate::model::{Model, Push, SLIDES, Sums, Tick};
 use crate::ops::{Op, PushOp, Setup};
@@ -8,17 +8,17 @@ use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
 use topstat_engine::sim::{Engine, Snapshot, TABLES};
 use topstat_engine::{Value, config, proof};
 
-/// Engines begin with it, so that the next epoch is a smaller number.
+/// The first epoch of an engine, so that the next epoch is a smaller number.
 const EPOCH_MAX: u32 = 65_535;
 
-/// What the model knows of a table besides its pushes.
+/// Facts about a table that the model needs besides its pushes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Facts {
-    /// Pushes before this one were of another epoch.
+    /// Pushes before this one belong to an earlier epoch.
     since: usize,
-    /// When a push may last have been put off by a delay.
+    /// When a delay may last have put off the ordering of a push.
     put_off: Option<u64>,
-    /// Pushes that interrupted; fewer were due where there is a delay.
+    /// Pushes that interrupted another push. With a delay, fewer of them were due.
     nested: u64,
     delayed: bool,
 }
@@ -28,16 +28,16 @@ pub struct Driver {
     model: Model,
     facts: [Facts; TABLES],
     setup: Setup,
-    /// Where and by which push an object was last ordered, and whether it was nested.
+    /// The CPU and kind of an object's latest ordering: the CPU, and whether the push was nested.
     last: BTreeMap<(usize, u64), (usize, bool)>,
-    /// The tables, a bit for each, in which pushes have left an object.
+    /// For each object, the tables (a bit for each) in which pushes have left it unordered.
     left: Vec<u32>,
-    /// The CPU of the reader who is next.
+    /// The CPU of the latest reader.
     reader: usize,
 }
 
 impl Driver {
-    /// An engine, all of whose objects are alive.
+    /// An engine with all objects alive.
     pub fn new(setup: &Setup) -> Self {
         let mut engine = Engine::new(setup.cpus, setup.top, setup.objects, setup.hz).unwrap();
         engine.quiet = setup.quiet;
@@ -141,7 +141,7 @@ impl Driver {
     }
 
     fn nested(&mut self, cpu: usize, pushes: &[PushOp], kill: Option<usize>) {
-        // The closure needs all of self: the engine is out of it meanwhile.
+        // The closure needs all of self, so the engine is taken out of it.
         let spare = Engine::new(1, 1, 0, 100).unwrap();
         let mut engine = std::mem::replace(&mut self.engine, spare);
         engine.interrupted(cpu, |engine| {
@@ -162,7 +162,8 @@ impl Driver {
         if id != 0 {
             self.engine.kill(cpu, object);
             self.left[object] = 0;
-            // What is kept is in this CPU's tables, or bounded by what they have turned away, whoever has ordered it before.
+            // The copy is in this CPU's tables, or bounded by the objects that they have turned away, whichever CPU ordered it
+            // last.
             for table in 0..TABLES {
                 if self.setup.keeps && !self.is_static(table) {
                     self.last.insert((table, id), (cpu, false));
@@ -171,7 +172,7 @@ impl Driver {
         }
     }
 
-    /// What pushes have left a reader orders, each on the next CPU.
+    /// A reader orders the objects that pushes have left, each reader on the next CPU.
     fn settle(&mut self) {
         self.reader = (self.reader + 1) % self.setup.cpus;
         for object in 0..self.setup.objects {
@@ -226,12 +227,12 @@ impl Driver {
         Sums::of(ticks, self.engine.config(table), self.engine.ticks(table))
     }
 
-    /// All that a table should show now, by id: objects that are alive, or kept, and have a value.
+    /// The rows that a table should show now, by id: objects that are alive or kept, and have a value.
     fn truth(&self, table: usize) -> BTreeMap<u64, Value> {
         self.values(table, false)
     }
 
-    /// What is not known of objects that are alive, by id, since it was refused.
+    /// The unknown parts of living objects, by id: the amounts that were refused.
     fn unknown(&self, table: usize) -> BTreeMap<u64, Value> {
         self.values(table, true)
     }
@@ -261,8 +262,8 @@ impl Driver {
         !self.facts[table].delayed && !self.is_static(table) && slides > SLIDES
     }
 
-    /// T4 and T5 as they stand between pushes: an object's key, on the CPU that it was last
-    /// pushed on, isn't below its value, and if it has none, missed[] isn't.
+    /// T4 and T5 between pushes: an object's key, on the CPU that it was last pushed on, is not below its value; without a key,
+    /// missed[] is not below its value.
     fn check_bounds(&self, table: usize, truth: &BTreeMap<u64, Value>) {
         for object in 0..self.setup.objects {
             let id = self.engine.object(object).id;
@@ -320,7 +321,7 @@ impl Driver {
         snapshot
     }
 
-    /// Each object once (ids are a map's keys in the simulation), alive, with its true value.
+    /// Each object is there once (ids are a map's keys in the simulation), is alive, and has its true value.
     fn check_rows(&self, snapshot: &Snapshot, truth: &BTreeMap<u64, Value>) {
         assert!(snapshot.rows.is_sorted_by(|a, b| a.value.value >= b.value.value));
         for row in &snapshot.rows {
@@ -344,8 +345,8 @@ impl Driver {
         assert_eq!(snapshot.total, shown.max(snapshot.counted.value));
     }
 
-    /// However many rows are shown: no object without one is larger than those that are proven, with what was refused of
-    /// it. `missed` is `u64::MAX` where pushes were not ordered; in a static table rows may be proven all the same.
+    /// For every number of shown rows: no object without a row is larger than a proven row, even with the amounts of it that were
+    /// refused. `missed` is `u64::MAX` where pushes were not ordered; in a static table rows may still be proven.
     fn check_proof_of_all(
         &self,
         table: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The whole engine: several CPUs, tables and objects, everything that can happen to them.
+//! The whole engine, with several CPUs, tables and objects, under all kinds of operations.
 
 use crate::driver::Driver;
 use crate::ops::{DELAYS, HZ, Op, PERIODS, PushOp, Setup};
@@ -14,12 +14,12 @@ fn any_period() -> impl Strategy<Value = u32> {
     prop::sample::select(PERIODS.to_vec())
 }
 
-/// A few objects have most of the traffic, and there are more than fit.
+/// A few objects have most of the traffic, and there are more objects than fit into a table.
 fn object() -> impl Strategy<Value = usize> {
     prop_oneof![3 => 0usize..3, 3 => 0usize..12, 4 => 0usize..64]
 }
 
-/// 0 for a table that gets nothing of this push, as of packets without payload.
+/// 0 for a table that gets nothing of this push, as a table of bytes for packets without payload.
 fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![2 => Just(0u64), 4 => 1u64..4, 3 => 1u64..100_000, 1 => 1u64..1 << 40]
 }
@@ -34,7 +34,7 @@ fn delay() -> impl Strategy<Value = u32> {
     prop_oneof![2 => Just(0u32), 1 => prop::sample::select(DELAYS.to_vec())]
 }
 
-/// How long nothing happens: on the scale of any period's jiffies, slides, or all of it.
+/// The time without operations: on the scale of a period's jiffies, of its slides, or of the whole period.
 fn wait() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..1_000_000, 0u64..20_000_000, 0u64..200_000_000, 0u64..3_000_000_000]
 }
@@ -106,7 +106,7 @@ fn quiet_as_the_other(setup: &Setup, ops: &[Op]) {
     }
 }
 
-/// A delay had other units when the object was last ordered, by which that is in the future: it is due all the same.
+/// The delay had other units at the object's latest ordering, which therefore lies in the future: the object is still due.
 #[test]
 fn quiet_after_a_delay_in_other_units() {
     let table = Some((TS_DYNAMIC, 1000, 40));
@@ -122,7 +122,7 @@ fn quiet_after_a_delay_in_other_units() {
     };
     let push = |object, amounts| Op::Push(0, PushOp { object: Some(object), refused: false, part: 0, amounts });
     let set = |period_ms, delay_ms| Op::Set { table: 0, period_ms, delay_ms, enabled: true };
-    // By the clock in ns, and then by jiffies.
+    // By the clock in nanoseconds, and then by jiffies.
     for delay_ms in [1, 10, 100, 1500] {
         let ops = [
             set(40, delay_ms),
@@ -141,20 +141,21 @@ fn quiet_after_a_delay_in_other_units() {
 proptest! {
     #![proptest_config(crate::cases(200))]
 
-    /// Exact: rows are the true top where they are marked so, with their true values, and
-    /// nothing is out of the tables that missed[] doesn't bound.
+    /// Rows that are marked as proven are the true top, rows have their true values, and missed[] bounds every object that is not
+    /// in a table.
     #[test]
     fn exact(setup in setup(undelayed()), ops in prop::collection::vec(op(false), 1..250)) {
         Driver::run(&setup, &ops);
     }
 
-    /// The same where pushes leave objects to readers, who order them on any CPU before they read.
+    /// As `exact`, where pushes leave objects to readers, which order them on any CPU before they read.
     #[test]
     fn exact_when_left(setup in setup(undelayed()), ops in prop::collection::vec(op(false), 1..250)) {
         Driver::run(&Setup { known: true, ..setup }, &ops);
     }
 
-    /// A reader orders what was left to it, and later in that slide comes its first push: the slide is spread from that on.
+    /// A reader orders an object that was left to it, and the object's first push in that slide comes later: the slide is spread
+    /// from that push on.
     #[test]
     fn exact_when_left_before_the_first_push_of_a_slide(
         hz in prop::sample::select(HZ.to_vec()),
@@ -167,7 +168,7 @@ proptest! {
             tables: [Some((TS_DYNAMIC, period, 0)), None, None, None],
         };
         let wait = |permille: u64| Op::Wait(u64::from(period) * 1000 * permille);
-        // A push that interrupts another is left.
+        // A push that interrupts another push leaves its object to a reader.
         let push = |amount| {
             let push = PushOp { object: Some(0), refused: false, part: 0, amounts: [amount, 0, 0, 0] };
             Op::Nested(0, vec![push], None)
@@ -179,20 +180,19 @@ proptest! {
         Driver::run(&setup, &ops);
     }
 
-    /// Additive and alive, whatever is set meanwhile.
+    /// Rows add up and are alive, whatever settings change in between.
     #[test]
     fn additive(setup in setup(delayed()), known in any::<bool>(), ops in prop::collection::vec(op(true), 1..250)) {
         Driver::run(&Setup { known, ..setup }, &ops);
     }
 
-    /// The quiet path counts what the other counts, to the same slides, and orders alike.
+    /// The quiet path counts the same amounts as the other path, to the same slides, and orders alike.
     #[test]
     fn quiet(setup in setup(delayed()), ops in prop::collection::vec(op(true), 1..250)) {
         quiet_as_the_other(&setup, &ops);
     }
 
-    /// All pushes within a period: the tables hold the whole top, whatever the order and the
-    /// CPUs of the pushes.
+    /// All pushes are within a period: the tables hold the whole top, for every order and CPU of the pushes.
     #[test]
     fn recall_within_a_period(
         cpus in 1usize..=4,
@@ -222,9 +222,8 @@ proptest! {
         }
     }
 
-    /// New objects push in every period, and the old ones fade, or a setting ends them: the
-    /// table follows. All of the top is there, although every slot was taken by what was
-    /// large before, and whether or not somebody reads in between.
+    /// New objects push in every period, and the old ones fade, or a change of a setting ends their epoch: the table follows. The
+    /// whole top is in it, although earlier large objects had taken every slot, and whether or not a reader comes in between.
     #[test]
     fn recall_when_objects_come_and_go(
         top in 1u32..=16,
@@ -260,7 +259,7 @@ proptest! {
         }
     }
 
-    /// P3, to the grain of the clock; and what is summed in between is in the next value.
+    /// P3, to the grain of the clock; and the next value contains the amounts that were summed in between.
     #[test]
     fn ordered_once_per_delay(
         period in any_period(), delay_ms in 1u32..2000, hz in prop::sample::select(HZ.to_vec()),
@@ -290,7 +289,7 @@ proptest! {
     }
 }
 
-/// What was missed matters for a period and a slide; then rows are proven again.
+/// A missed value counts for a period and a slide; then rows are proven again.
 #[test]
 fn rows_are_proven_again_after_a_period() {
     let mut engine = Engine::new(2, 1, 10, 1000).unwrap();
@@ -311,8 +310,8 @@ fn rows_are_proven_again_after_a_period() {
     assert!(snapshot.rows[0].proven);
 }
 
-/// A static table's missed[] is never forgotten. All that no row has bounds an object that has none, too: after pushes that
-/// were not ordered, and while there is a delay.
+/// A static table never forgets missed[]. The sum of all pushes that are in no row bounds the objects without a row, too: after
+/// pushes that were not ordered, and while there is a delay.
 #[test]
 fn a_static_row_larger_than_all_that_no_row_has_is_proven() {
     let mut engine = Engine::new(2, 2, 4, 1000).unwrap();
@@ -331,7 +330,7 @@ fn a_static_row_larger_than_all_that_no_row_has_is_proven() {
     });
     assert_eq!(engine.snapshot(0).missed, 7);
     assert_eq!(proven(&mut engine), [(10, true), (6, false)]);
-    // It is in the table now: nothing is absent.
+    // The object is in the table now: nothing is absent.
     engine.push(0, 2, 0, &[1, 0, 0, 0]);
     assert_eq!(engine.snapshot(0).missed, 7);
     assert_eq!(proven(&mut engine), [(10, true), (8, true), (6, true)]);
@@ -343,7 +342,7 @@ fn a_static_row_larger_than_all_that_no_row_has_is_proven() {
     assert_eq!(proven(&mut engine), [(13, true), (8, true), (6, false)]);
 }
 
-/// What was refused may be an object larger than a row: for a period and a slide, in a static table for ever.
+/// A refused amount may belong to an object larger than a row: for a period and a slide, in a static table for ever.
 #[test]
 fn what_was_refused_counts_against_smaller_rows() {
     let mut engine = Engine::new(2, 2, 2, 1000).unwrap();
@@ -377,7 +376,7 @@ fn assert_top_ordered(engine: &Engine, objects: std::ops::Range<usize>) {
     }
 }
 
-/// A full table of what was large: newcomers get in by their own pushes, with no reader's help.
+/// A table full of large objects: newcomers get in by their own pushes, without a reader.
 fn full_of_large(top: u32) -> (Engine, usize) {
     let entries = 2 * top as usize;
     let mut engine = Engine::new(1, top, 3 * entries, 1000).unwrap();
@@ -391,8 +390,8 @@ fn full_of_large(top: u32) -> (Engine, usize) {
     (engine, entries)
 }
 
-/// In one slide, each with less than the one before, so that all but the first are refused
-/// until something that has faded is found.
+/// All pushes are in one slide, each with less than the previous one, so that all but the first are refused until an entry that
+/// has faded is found.
 fn push_falling(engine: &mut Engine, entries: usize) {
     for _ in 0..4 {
         for i in 0..entries {
@@ -417,7 +416,7 @@ fn entries_of_an_epoch_before_make_room_in_the_same_slide() {
     assert_top_ordered(&engine, entries..2 * entries);
 }
 
-/// Objects that were large and push on, a little, lose their places.
+/// Objects that were large and continue with small pushes lose their places.
 #[test]
 fn what_pushes_on_fades_too() {
     let (mut engine, entries) = full_of_large(4);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sums of counters of CPUs, against sums item by item in numbers that can't run over.
+//! Sums of counters of CPUs, compared with sums item by item in numbers that can't overflow.
 
 use proptest::prelude::*;
 use topstat_engine::fold;
 
-/// Counters of some CPUs, as many of each: near to where they run over, too.
+/// Counters of some CPUs, equally many for each. Some are close to overflow.
 fn cpus() -> impl Strategy<Value = Vec<Vec<u64>>> {
     let counter = prop_oneof![0..100_u64, any::<u64>(), Just(u64::MAX)];
     (0..100_usize, 0..20_usize)
@@ -14,7 +14,7 @@ fn cpus() -> impl Strategy<Value = Vec<Vec<u64>>> {
 proptest! {
     #![proptest_config(crate::cases(500))]
 
-    /// F1, whatever the order of the CPUs.
+    /// F1, for every order of the CPUs.
     #[test]
     fn a_sum_is_that_of_all_cpus(cpus in cpus(), backwards: bool) {
         let items = cpus.first().map_or(0, Vec::len);
@@ -32,7 +32,7 @@ proptest! {
         }
     }
 
-    /// What only one of both has is left alone.
+    /// Items that only one of both slices has are unchanged.
     #[test]
     fn no_more_is_added_than_there_is(counters in 0..50_usize, sums in 0..50_usize) {
         let mut all = vec![7; sums];

@@ -13,7 +13,7 @@ const SLIDES: u64 = 10;
 /// Shares of an amount are rounded, once for each slide.
 const ROUNDING: u64 = SLIDES + 1;
 
-/// What a CPU pushes in a round.
+/// The push of a CPU in a round.
 #[derive(Clone, Copy, Debug)]
 struct Push {
     /// Jiffies.
@@ -24,7 +24,7 @@ struct Push {
 }
 
 impl Push {
-    /// What of it was used since then, if it was used evenly.
+    /// The part of the amount that was used since a moment, if it was used evenly.
     fn used_since(&self, moment: u64) -> u64 {
         let length = (self.now - self.since).max(1);
         let late = if self.now == self.since {
@@ -36,17 +36,17 @@ impl Push {
     }
 }
 
-/// A push as it is drawn: jiffies after the round began, jiffies that it was used before, amount, part.
+/// A push as it is generated: jiffies after the round began, jiffies of use before the push, amount, part.
 type Drawn = (u64, u64, u64, u32);
 
 struct Shared {
     config: ts_config,
-    /// Written by C alone, through its address.
+    /// Only C writes it, through its address.
     window: Box<ts_window>,
     pushes: Vec<Push>,
 }
 
-/// Addresses of what CPUs share; they outlive all that is done with them.
+/// Addresses of the memory that CPUs share; the memory outlives all accesses.
 #[derive(Clone, Copy)]
 struct Addresses {
     window: *mut ts_window,
@@ -64,7 +64,7 @@ impl Addresses {
 
     fn value(self, config: &ts_config, now: u64) -> Option<u64> {
         let (tick, mut value) = (tick_at(config, now), ts_value::default());
-        // SAFETY: as above; the value is the caller's own.
+        // SAFETY: as above; the value is a local variable.
         let busy = unsafe { topstat_interleaved_value(self.window.expose_provenance() as u64, &tick, &mut value) };
         (busy == 0).then_some(value.value)
     }
@@ -76,14 +76,14 @@ impl Shared {
         Self { config, window: Box::default(), pushes: Vec::new() }
     }
 
-    /// All that may be in the value: nothing is counted for longer than a period and the slide that it began in, but
-    /// another one where it could not be spread, or was attributed by a clock a moment behind.
+    /// The upper bound of the value. An amount counts for at most a period and the slide that the period began in. It counts for
+    /// another slide where it could not be spread, or where a clock was a moment behind.
     fn most(&self, now: u64) -> u64 {
         let period = (SLIDES + 2) * self.config.slide;
         self.pushes.iter().filter(|p| p.now + period >= now).map(|p| p.amount).sum()
     }
 
-    /// All that must be: what was used within the period, but for the slides at its beginning and before it.
+    /// The lower bound of the value: the amount used within the period, without the slides at its beginning and before it.
     fn least(&self, before: usize, now: u64) -> u64 {
         let moment = now.saturating_sub((SLIDES - 2) * self.config.slide);
         let used: u64 = self.pushes[..before].iter().map(|p| p.used_since(moment)).sum();
@@ -102,7 +102,7 @@ impl Shared {
         self.pushes.extend(&pushes);
         let latest = pushes.iter().map(|p| p.now).max().unwrap_or(begin);
         let (config, shared) = (self.config, Addresses { window: from_mut(&mut *self.window) });
-        // What each CPU returns: of a push its value, of a reading `None` if it has to be repeated.
+        // The result of each CPU: a push returns its value, a reader `None` if it has to repeat the read.
         let mut cpus: Vec<Box<dyn FnOnce() -> Option<u64> + Send>> = Vec::new();
         for push in pushes {
             cpus.push(Box::new(move || {
@@ -129,7 +129,7 @@ impl Shared {
         let value = window_value(&window, &tick_at(&self.config, latest)).expect("nobody writes").value;
         let (least, most) = (self.least(self.pushes.len(), latest), self.most(latest));
         prop_assert!((least..=most).contains(&value), "the value is {value}, not {least} to {most}");
-        // T5: the object was last ordered by a value that is not below what it is found to be.
+        // T5: the latest ordering used a value that is not below the value found.
         let ordered = returned.iter().flatten().max().copied().unwrap_or(u64::MAX);
         prop_assert!(ordered >= value, "pushes were ordered by {ordered}, but the value is {value}");
         Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The engine against a model that keeps every push, under random inputs.
+//! Compares the engine with a model that keeps every push, under random inputs.
 
 mod bytes;
 mod driver;
@@ -12,7 +12,7 @@ mod spread;
 mod table;
 mod window;
 
-/// So many random cases; a failure is printed, and not kept in a file.
+/// This number of random cases. A failure is printed, and not kept in a file.
 fn cases(cases: u32) -> proptest::test_runner::Config {
     proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the engine computes, the plain way: all pushes are kept, and summed when asked.
+//! The engine's results, computed in the plain way: the model keeps all pushes, and sums them for each question.
 
 use std::collections::BTreeMap;
 use topstat_engine::{Value, ts_config};
 
-/// Slides in a period, and places in a slide: what window.h promises, not what it is.
+/// Slides in a period: the number that window.h promises, not its constant.
 pub const SLIDES: u64 = 10;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Push {
     pub ns: u64,
     pub table: usize,
-    /// 0: to the total alone.
+    /// 0: a push to the total alone.
     pub id: u64,
-    /// The object did not get it.
+    /// The amount was refused: the object did not get it.
     pub refused: bool,
     pub part: usize,
     pub amount: u64,
 }
 
-/// A push as a table's clock sees it.
+/// A push in ticks of a table's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Tick {
     pub ticks: u64,
@@ -27,7 +27,7 @@ pub struct Tick {
     pub amount: u64,
 }
 
-/// Sums of the pushes that are in the period for sure, and of the slide that it begins in.
+/// Sums of the pushes that are certainly in the period, and of the slide that the period begins in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
     pub recent: [u64; 2],
@@ -41,7 +41,7 @@ fn fraction(config: &ts_config, ticks: u64) -> u64 {
 }
 
 impl Sums {
-    /// Of pushes in any order, at the moment `now`.
+    /// The sums of pushes in any order, at the moment `now`.
     pub fn of(pushes: impl IntoIterator<Item = Tick>, config: &ts_config, now: u64) -> Self {
         let mut sums = Self { first: u64::MAX, ..Self::default() };
         let slide = now / config.slide;
@@ -59,8 +59,8 @@ impl Sums {
         sums
     }
 
-    /// The value by the definition in window.h: the fading slide's pushes are taken as spread
-    /// evenly from its first to its last, to the nearest unit.
+    /// The value by the definition in window.h: the fading slide's pushes are spread evenly from the first to the last of them,
+    /// and the value is rounded to the nearest unit.
     pub fn value(&self, config: &ts_config, now: u64) -> Value {
         let place = fraction(config, now);
         let fade = |sum: u64| {
@@ -92,7 +92,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The pushes to a table, by object: those that it got, or those that it was refused.
+    /// The pushes to a table, by object: the pushes that the object got, or the pushes that were refused.
     pub fn by_object(&self, table: usize, since: usize, refused: bool) -> BTreeMap<u64, Vec<Push>> {
         let mut objects = BTreeMap::<u64, Vec<Push>>::new();
         for push in self.pushes[since..].iter().filter(|push| push.table == table && push.refused == refused) {

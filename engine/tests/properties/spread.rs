@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was used over time and pushed at its end: as if it had been pushed all the while.
+//! An amount that was used over time and is pushed at the end of its use counts as if it had been pushed evenly over that time.
 
 use proptest::prelude::*;
 use topstat_engine::abi::{
@@ -11,11 +11,11 @@ use topstat_engine::{config, tick_at, ts_config, ts_window, window_value};
 const HZ: u32 = 250;
 const NS_PER_JIFFY: u64 = 1_000_000_000 / HZ as u64;
 
-/// A task that is on a CPU, and pushed when it leaves it: an observer in small.
+/// A task that runs on a CPU, and is pushed when it leaves the CPU: a small observer.
 struct Runner {
     config: ts_config,
     window: ts_window,
-    /// Nanoseconds that it has used, by the jiffies in which it did.
+    /// Nanoseconds that it has used, by jiffy.
     used: Vec<(u64, u64)>,
 }
 
@@ -25,7 +25,7 @@ impl Runner {
         Self { config, window: ts_window::default(), used: vec![] }
     }
 
-    /// Ran from one jiffy to another. Gives what the push returns.
+    /// The task ran from one jiffy to another. Returns the result of the push.
     fn ran(&mut self, since: u64, now: u64) -> u64 {
         let amount = (now - since).max(1) * NS_PER_JIFFY;
         self.used.extend((since..now).map(|jiffy| (jiffy, NS_PER_JIFFY)));
@@ -48,7 +48,7 @@ impl Runner {
         }
     }
 
-    /// Has used something so many slides ago, and pushes it now; both parts.
+    /// The task used both amounts `ago` slides before, and pushes them now.
     fn used_before(&mut self, ago: u32, now: u64, amounts: [u64; 2]) -> u64 {
         let tick = tick_at(&self.config, now);
         let begin = tick.start - u64::from(ago) * self.config.slide;
@@ -73,7 +73,7 @@ impl Runner {
         window_value(&self.window, &tick_at(&self.config, now)).expect("nobody writes to the window").value
     }
 
-    /// What was used in the period before.
+    /// The amount used in the period before.
     fn truth(&self, now: u64) -> u64 {
         let period = 10 * self.config.slide;
         self.used.iter().filter(|(jiffy, _)| jiffy + period >= now && *jiffy < now).map(|(_, ns)| ns).sum()
@@ -91,7 +91,7 @@ fn check(runner: &Runner, now: u64) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(crate::cases(400))]
 
-    /// A task that runs and sleeps, for any time: its value is what it used in the last period.
+    /// A task that runs and sleeps, for any time: its value is the time that it used in the last period.
     #[test]
     fn slices_of_any_length(
         period in prop_oneof![Just(1000u32), Just(400), Just(10_000)],
@@ -106,10 +106,10 @@ proptest! {
             let returned = runner.ran(now, now + run);
             now += run;
             check(&runner, now + 1)?;
-            // T5 rests on it: never below what is evaluated then.
+            // T5 depends on it: the result is never below a later evaluation.
             prop_assert!(returned >= runner.value(now));
         }
-        // All of it is in the sum, to the nanosecond.
+        // The sum has all of it, to the nanosecond.
         let all: u64 = runner.used.iter().map(|(_, ns)| ns).sum();
         prop_assert_eq!(runner.window.sum[0], all);
     }
@@ -118,8 +118,8 @@ proptest! {
 proptest! {
     #![proptest_config(crate::cases(400))]
 
-    /// What was found late: the value is what was used in the last period, but for the slide that fades, of which a part is
-    /// in it that pushes at other times in that slide have moved.
+    /// An amount that is found late: the value is the amount used in the last period. The fading slide is an exception: a part
+    /// of it is in the value, and pushes at other times in that slide change that part.
     #[test]
     fn what_was_used_some_slides_ago(
         begin in 1u64 << 20..1 << 40,
@@ -145,7 +145,7 @@ proptest! {
     }
 }
 
-/// A task that never leaves its CPU, looked at now and then: all of the time is its own.
+/// A task that never leaves its CPU, evaluated now and then: it has all of the time.
 #[test]
 fn a_spinner_that_is_never_switched_has_all_of_the_period() {
     for every in [1, 7, 25, 26, 100, 250, 251, 1000, 9999] {

@@ -7,21 +7,21 @@ use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
 use topstat_engine::config;
 use topstat_engine::sim::Engine;
 
-/// What is done to a table whose entries are `n`.
+/// A step on a table. An object is a number modulo the number of objects.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Push so much to an object.
+    /// Push an amount to an object.
     Push(usize, u64),
-    /// The object dies, and the next push to it makes another at its address.
+    /// The object dies. The next push to it makes another object at its address.
     Die(usize),
-    /// Dies elsewhere: the table isn't told.
+    /// The object dies on another CPU: this table is not informed.
     DieUnseen(usize),
     Read,
-    /// So many slides later.
+    /// Time goes on by this number of slides.
     Wait(u64),
 }
 
-/// Few values, so that keys are often equal; and all of them.
+/// Small ranges, so that keys are often equal; and a large range.
 fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![1u64..4, 1u64..100, 1u64..1 << 50]
 }
@@ -36,10 +36,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs the steps on an engine of one CPU, whose table is checked after each.
+/// Runs the steps on an engine, whose table is checked after each.
 struct Run {
     engine: Engine,
-    /// Sums of static objects that are alive, by id.
+    /// Sums of living objects of a static table, by id.
     sums: HashMap<u64, u64>,
 }
 
@@ -58,7 +58,7 @@ impl Run {
         };
         *self.sums.entry(id).or_default() += amount;
         let [value, ..] = self.engine.push(0, object, 0, &[amount, 0, 0, 0]);
-        // In the table with its value, or bounded.
+        // The object is in the table with its value, or missed[] bounds it.
         match self.engine.key(0, 0, object) {
             Some(key) => assert!(key >= value, "T4: object {object} of {value} has {key}"),
             None => assert!(value <= self.engine.missed(0, 0), "T5: object {object} of {value}"),
@@ -80,7 +80,7 @@ impl Run {
         self.engine.check(0, 0).unwrap();
     }
 
-    /// The rows of a static table are the largest, down to what was missed.
+    /// The rows of a static table are the largest objects, down to missed[].
     fn read(&mut self, dynamic: bool) {
         let snapshot = self.engine.snapshot(0);
         if dynamic {
@@ -97,7 +97,7 @@ impl Run {
 proptest! {
     #![proptest_config(crate::cases(300))]
 
-    /// Small tables, three objects for each entry: much goes in and out.
+    /// Small tables, three objects for each entry: many objects enter and leave.
     #[test]
     fn small(
         bits in 0u32..5, dynamic in any::<bool>(), steps in prop::collection::vec(step(), 1..400),
@@ -138,7 +138,7 @@ fn every_size() {
                     run.check();
                 }
             }
-            // All but what found its chain full are the larger half.
+            // The entries are the larger half of the objects; no chain was full.
             let t = run.engine.table(0, 0);
             let (n, crowded) = (t.n as usize, t.crowded as usize);
             assert_eq!((n, crowded), (entries, 0), "{entries} entries");
@@ -158,7 +158,7 @@ fn every_size() {
     }
 }
 
-/// An object at the address of a dead one isn't taken for it on a CPU that wasn't told.
+/// On a CPU that was not informed of the end, an object at the address of a dead one is recognised as another object.
 #[test]
 fn a_successor_at_the_same_address_is_another() {
     let mut run = Run::new(2, 1, false);
@@ -190,7 +190,7 @@ fn a_full_chain_is_counted() {
     let snapshot = run.engine.snapshot(0);
     assert_eq!((snapshot.missed, snapshot.crowded, snapshot.rows.len()), (119, 8, 12));
     assert!(snapshot.rows.iter().all(|row| !row.proven));
-    // Room again.
+    // The chain has room again.
     run.die(same[0], true);
     run.push(same[19], 1);
     run.check();

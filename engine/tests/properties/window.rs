@@ -9,11 +9,11 @@ use topstat_engine::abi::{
 use topstat_engine::{Value, config, tick_at, ts_config, ts_window, window_value};
 
 const MS: u64 = 1_000_000;
-/// What averages of a few thousand moments may be off by themselves.
+/// Averages of a few thousand moments may be off by this much.
 const SAMPLING: f64 = 0.0005;
-/// What the fading slide may be off when its pushes aren't spread as they are taken to be.
+/// The fading slide may be off by this much when its pushes are not evenly spread.
 const SPREAD: f64 = 0.005;
-/// Windows begin with it, so that the next epoch is a smaller number.
+/// The first epoch of a window, so that the next epoch is a smaller number.
 const EPOCH_MAX: u32 = 65_535;
 
 /// A window, pushed to as ts_push() does, and the pushes since its epoch.
@@ -34,7 +34,7 @@ impl Flow {
         if self.config.precise != 0 { ns } else { (u128::from(ns) * u128::from(self.hz) / 1_000_000_000) as u64 }
     }
 
-    /// Push at a moment in ticks; the value that ts_push() returns.
+    /// Push at a moment in ticks. Returns the value that ts_push() returns.
     fn push(&mut self, ticks: u64, part: usize, amount: u64) -> u64 {
         let tick = tick_at(&self.config, ticks);
         self.pushes.push(Tick { ticks, part, amount });
@@ -62,7 +62,7 @@ impl Flow {
         self.sums(ticks).value(&self.config, ticks)
     }
 
-    /// The sum of the pushes of the last `ticks`, straight from the list.
+    /// The sum of the pushes of the last `ticks`, computed from the list.
     fn pushed_within(&self, now: u64, ticks: u64) -> u64 {
         self.pushes.iter().filter(|p| now - p.ticks <= ticks).map(|p| p.amount).sum()
     }
@@ -105,8 +105,8 @@ fn check(flow: &Flow, now: u64) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(crate::cases(400))]
 
-    /// Any pushes at any times: always the model's value, and within its bounds. What a push
-    /// returns is never below it (T5 rests on that), and at most one above.
+    /// Any pushes at any times: the value always equals the model's, and is within its bounds. The result of a push is never
+    /// below it (T5 depends on that), and at most one above.
     #[test]
     fn equals_the_model(
         period in period(),
@@ -152,7 +152,7 @@ proptest! {
         prop_assert_eq!(flow.value(at + (SLIDES + 1) * slide + within).value, 0);
     }
 
-    /// W2: pushes `per_slide` to a slide, evenly, evaluated at many moments.
+    /// W2: `per_slide` pushes to a slide, evenly spread, evaluated at many moments.
     #[test]
     fn a_steady_flow_has_no_bias(
         period in prop_oneof![Just(1u32), Just(10), Just(100), Just(400), Just(1000), Just(1050), Just(60_000), 1u32..3000],
@@ -178,13 +178,13 @@ proptest! {
             }
             got += flow.value(flow.ticks(now as u64)).value as f64;
             moments += 1.0;
-            // No multiple of anything, so that moments fall everywhere.
+            // Not a multiple of any other time, so that moments fall everywhere.
             now += slide_ns * 0.061_803_398_875;
         }
         let expected = amount as f64 * per_slide * SLIDES as f64;
         let bias = got / moments / expected - 1.0;
-        // Slides are whole ticks, and a push counts through the tick in which its period
-        // ends: how much depends on where in a tick the flow's pushes fall.
+        // Slides are whole ticks, and a push counts through the tick in which its period ends. The bias depends on the position
+        // of the flow's pushes inside a tick.
         let tick_ns = if flow.config.precise != 0 { 1.0 } else { 1e9 / f64::from(hz) };
         let shortest = (SLIDES * flow.config.slide) as f64 * tick_ns / (SLIDES as f64 * slide_ns) - 1.0;
         let longest = shortest + tick_ns / (SLIDES as f64 * slide_ns);
@@ -194,7 +194,7 @@ proptest! {
         prop_assert!(bias.abs() <= 0.01 + SAMPLING, "off by {}", off);
     }
 
-    /// Sums go on through 2^56, which marks can't hold, to 2^63; and values stay exact.
+    /// Sums grow through 2^56, which marks can't hold, to 2^63; and values stay exact.
     #[test]
     fn large_sums_do_not_wrap(
         hz in hz(),
@@ -220,7 +220,7 @@ proptest! {
         }
     }
 
-    /// A reader whose clock is behind finds what was pushed since, or is told to come again.
+    /// A reader whose clock is behind finds the pushes up to its moment, or has to try again.
     #[test]
     fn a_reader_may_be_a_slide_behind(
         steps in prop::collection::vec((gap(), 1u64..1000), 1..30), place in 0.0..1.0,
@@ -255,7 +255,7 @@ fn a_static_sum_holds_ten_to_the_eighteenth() {
     assert_eq!(flow.window.sum[0], 1_000_000_000_000_000_000);
 }
 
-/// A window whose marks are being written says so.
+/// A copy of a window whose marks were being written is recognised.
 #[test]
 fn a_torn_copy_is_refused() {
     let mut flow = Flow::new(1000, 250);
@@ -265,7 +265,7 @@ fn a_torn_copy_is_refused() {
     assert_eq!(window_value(&flow.window, &tick), None);
 }
 
-/// A bit says which slides have a mark: those of the last twelve in which something was pushed.
+/// A bit says whether a slide has a mark: slides of the last twelve with a push have one.
 #[test]
 fn slides_without_pushes_have_no_mark() {
     let mut flow = Flow::new(1000, 250);
@@ -279,7 +279,7 @@ fn slides_without_pushes_have_no_mark() {
     }
 }
 
-/// However many marks there are.
+/// For every set of marks.
 #[test]
 fn the_oldest_mark_is_the_highest_bit() {
     for marks in 1u32..1 << 16 {

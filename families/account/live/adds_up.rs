@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The precise account of CPU time: whatever goes on, all of the CPUs' time is somebody's, and no exit is missed.
+//! The precise account of CPU time adds up under every load: no CPU time is left over, and no exit is missed.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -58,11 +58,12 @@ fn no_exit_is_missed() {
     assert!(seen + untraced(exits) >= exits && seen <= exits, "{text}");
 }
 
-/// The next interval, 100 ms after the one before, which was read at `looked`. The caller checks it after the storm: the kernel
-/// keeps the exits of about 0.3 s, and a check of thousands of tasks takes a good part of that.
+/// Returns the next interval, 100 ms after the one before, which was read at `looked`. The caller checks it after the storm: the
+/// kernel keeps the exits of about 0.3 s, and a check of thousands of tasks takes a good part of that.
 fn interval_of_a_storm(reader: &mut Precise, looked: &mut Instant) -> Interval {
     const PAUSE: Duration = Duration::from_millis(100);
-    /// Where the host keeps the test from its CPU for so long, more may end than the kernel keeps, and it is said to be lost.
+    /// If the host keeps the test from its CPU for this time, more threads may end than the kernel keeps, and the loss is
+    /// reported.
     const LATE: Duration = Duration::from_millis(300);
     std::thread::sleep(PAUSE);
     let interval = reader.interval(Each::Process).unwrap_or_else(|e| panic!("{e}"));
@@ -75,13 +76,13 @@ fn interval_of_a_storm(reader: &mut Precise, looked: &mut Instant) -> Interval {
     interval
 }
 
-/// Exits that may be missed. Linux 7.3 was seen to leave out the last switch of one task in a thousand, in a guest: its
+/// Exits that may be missed. Linux 7.3 was seen to leave out the last switch of one task in a thousand, in a guest. The task's
 /// time is then in the row of tasks without an account.
 fn untraced(exits: usize) -> usize {
     if pace::slowdown() > 1 { exits / 200 } else { 0 }
 }
 
-/// Looks every now and then while something goes on; every interval adds up.
+/// Reads intervals until the load ends; every interval adds up.
 fn while_it_lasts(reader: &mut Precise, mut goes_on: impl FnMut() -> bool) {
     let (mut wall, mut ended, mut other, mut worst) = (0, 0, 0, 0.0_f64);
     let mut intervals = 0;
@@ -117,7 +118,7 @@ fn all_adds_up_under_make() {
     assert!(built, "make has failed");
 }
 
-/// The engine's C, compiled again and again.
+/// Compiles the engine's C again and again.
 fn makefile() -> std::path::PathBuf {
     let engine = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../engine");
     let engine = engine.canonicalize().expect("the engine");
@@ -135,14 +136,14 @@ fn makefile() -> std::path::PathBuf {
     folder
 }
 
-/// Exits that a storm must have. How many there are in a second is up to the host: a usual one makes thousands.
+/// Exits that a storm must have. The rate depends on the host: a usual host makes thousands a second.
 const STORM: usize = 1000;
 
-/// Two storms, each with exits that it counts itself. Every one is seen, with its parent, and all adds up. The children
-/// share their parent's memory, as with vfork(2): making them is most of what one can do in a second.
+/// Two storms count their own exits. The account sees each exit, with its parent, and everything adds up. The children share
+/// their parent's memory, as with vfork(2): this makes the most children per second.
 fn all_adds_up_in_a_fork_storm() {
     const LASTS: Duration = Duration::from_secs(4);
-    /// What may be in the row of tasks without an account: there are kernels that leave out some switches.
+    /// The share of time that may be in the row of tasks without an account: some kernels leave out some switches.
     const UNTRACED: f64 = 0.01;
     let mut stormers = [Role::start("stormer", &[]), Role::start("stormer", &[])];
     for stormer in &mut stormers {
@@ -158,7 +159,7 @@ fn all_adds_up_in_a_fork_storm() {
     let (mut made, mut intervals) = (None, Vec::new());
     while made.is_none() {
         if begun.elapsed() > LASTS {
-            // Then once more, for what came after the last look.
+            // Read once more, for exits after the last interval.
             made = Some(stormers.each_mut().map(|s| s.expect("made").parse::<usize>().expect("how many")));
         }
         intervals.push(interval_of_a_storm(&mut reader, &mut looked));
@@ -239,8 +240,8 @@ fn readers_do_not_disturb_each_other() {
     }
 }
 
-/// A switch may fall anywhere: between two instants, and between the writing of one and its coming. Two threads that
-/// hand a byte to and fro leave their CPU all the time, and snapshots are taken as fast as they can be.
+/// A switch may fall anywhere: between two instants, and between the moment when an instant is written and the instant. Two
+/// threads that hand a byte to and fro leave their CPU all the time, and snapshots are taken as fast as possible.
 fn snapshots_without_a_pause_add_up() {
     let (mut here, mut there) = UnixStream::pair().expect("a pair of sockets");
     let cpu = |number: usize| {
@@ -275,7 +276,7 @@ fn snapshots_without_a_pause_add_up() {
     note(format!("{count} intervals, and nothing was left over in any"));
 }
 
-/// Reads for two seconds, and says how many intervals there were.
+/// Reads for two seconds, and returns the number of intervals.
 fn as_fast_as_it_can(accountant: &Arc<Accountant>) -> u64 {
     let mut reader = accountant.reader().unwrap();
     let begun = Instant::now();
@@ -283,14 +284,14 @@ fn as_fast_as_it_can(accountant: &Arc<Accountant>) -> u64 {
     while begun.elapsed() < Duration::from_secs(2) {
         let next = reader.interval(Each::Thread).unwrap_or_else(|e| panic!("{e}"));
         let totals = next.totals();
-        // No tolerance: what is left over is a slice, however short.
+        // No tolerance: any rest is a slice, however short.
         assert!(totals.other_ns == 0 && next.lost.ended_unseen == 0, "interval {count}: {totals:?}, {next:?}");
         count += 1;
     }
     count
 }
 
-/// As when there was no memory: its storage is taken away.
+/// Takes a thread's storage away. This is the state after an allocation without memory.
 fn a_thread_without_an_account_is_unowned() {
     use libbpf_rs::MapCore as _;
     let mut spinner = Role::start("burner", &["ts-unowned"]);
@@ -311,7 +312,7 @@ fn a_thread_without_an_account_is_unowned() {
     let interval = interval(&mut reader);
     assert!(of(&interval, spinner.pid()).own.is_zero());
     let unowned = interval.totals().cpus.unowned_ns;
-    // With the interrupts that came in between: in an emulated guest they take a fifth of it.
+    // Includes the interrupts of that time: in an emulated guest they take a fifth of it.
     let most = if pace::slowdown() > 1 { 450_000_000 } else { 330_000_000 };
     assert!((300_000_000..most).contains(&unowned), "{unowned} ns are of tasks without an account");
 }
@@ -334,7 +335,7 @@ fn it_adds_up_while_a_cpu_goes_and_comes() {
     let offline = Offline::take(goes);
     next("while it goes");
     let away = next("while it is away");
-    // That all adds up is checked in each interval; here that nobody is said to run there.
+    // Each interval is checked for its sum. This checks that no task is reported to run on the CPU.
     if let Some(cpu) = away.cpus.iter().find(|cpu| cpu.cpu as usize == goes) {
         assert_eq!((cpu.tasks_ns, cpu.unowned_ns), (0, 0), "{cpu:?}");
     }
@@ -344,7 +345,7 @@ fn it_adds_up_while_a_cpu_goes_and_comes() {
     let cpu = back.cpus.iter().find(|cpu| cpu.cpu as usize == goes).expect("the CPU that is back");
     assert_eq!(cpu.wall_ns, back.wall_ns());
     burner.finish();
-    // And at all moments of going and coming: each interval adds up, and so does each CPU.
+    // At all moments of going and coming, each interval adds up, and so does each CPU.
     let goer = std::thread::spawn(move || (0..CYCLES).for_each(|_| drop(Offline::take(goes))));
     let mut intervals = 0;
     while !goer.is_finished() {

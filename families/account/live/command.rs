@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat tasks` on the running kernel: all of it adds up under forks, and what lived shortly is seen.
+//! `topstat tasks` on the running kernel: the sum holds under forks, and short-lived tasks are seen.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
 const MOST_FORKS: u32 = 2000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs `topstat` with these arguments in a thread, and gives each line that it writes to `take`, until it has ended.
+/// Runs `topstat` with these arguments in a thread, and passes each line of its output to `take` until it ends.
 fn run(arguments: &str, mut take: impl FnMut(Value)) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let line: Vec<_> = format!("topstat {arguments}").split_whitespace().map(Into::into).collect();
@@ -45,7 +45,7 @@ fn tasks(document: &Value) -> impl Iterator<Item = &Value> {
     document["tasks"].as_array().unwrap().iter()
 }
 
-/// What all rows, and all that is no row, add up to.
+/// The sum of all rows and of all time outside rows.
 fn sum(document: &Value) -> i128 {
     let rest = ["idle_ns", "idle_irq_ns", "idle_softirq_ns", "idle_steal_ns", "unowned_ns", "unseen_ns"];
     let rest: i128 = rest.iter().map(|key| number(&document["totals"][key])).sum();
@@ -53,7 +53,7 @@ fn sum(document: &Value) -> i128 {
     shown + number(&document["other"]["own"]["run_ns"]) + rest
 }
 
-/// How many CPUs are online, as the kernel tells everybody.
+/// The number of online CPUs, by /proc/stat.
 fn online_cpus() -> usize {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count()
@@ -81,7 +81,7 @@ fn the_sum_is_all_of_the_cpus_under_forks() {
             if number(&document["lost"]["ended_unseen"]) == 0 {
                 assert_eq!(number(&totals["unseen_ns"]), 0, "{document}");
             }
-            // The way of ptop is another way to the same sum, where nothing is hidden.
+            // If no row is hidden, the sum as ptop forms it is equal.
             if number(&document["other"]["tasks"]) == 0 {
                 let total = |task: &Value| number(&task["own"]["run_ns"]) + number(&task["children"]["run_ns"]);
                 let counting: i128 = tasks(&document).filter(|task| task["moved_to"].is_null()).map(total).sum();
@@ -99,7 +99,7 @@ fn the_sum_is_all_of_the_cpus_under_forks() {
     note(format!("{forks} forks, {ended} of them listed in {intervals} intervals"));
 }
 
-/// A name for `true` that nobody else has; it goes with this.
+/// A unique name for `true`; dropping it removes the name.
 struct Name(PathBuf);
 
 impl Name {
@@ -118,13 +118,14 @@ impl Drop for Name {
     }
 }
 
-/// What the kernel says of a child that has ended: the CPU time in ns, and how long it was there for its parent.
+/// Runs a child until it has ended. Returns its pid, its CPU time by wait4(2), and the time from its start to its end for the
+/// parent, both in ns.
 #[expect(clippy::zombie_processes, reason = "wait4(2) waits for it, and says what it used")]
 fn blink(name: &Name) -> (u32, i128, i128) {
     let begun = Instant::now();
     let child = Command::new(&name.0).spawn().unwrap();
     let pid = child.id();
-    // SAFETY: zeros are a value of it, and it is written by the call; nobody else waits for this child.
+    // SAFETY: zeros are a value of it, and the call writes it; no other thread waits for this child.
     let used = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
         assert_eq!(libc::wait4(pid.cast_signed(), std::ptr::null_mut(), 0, &raw mut used), pid.cast_signed());
@@ -140,7 +141,7 @@ fn what_lived_shortly_is_seen_with_its_parent_and_its_time() {
     let mut truth = None;
     let mut seen = Vec::new();
     run("tasks 0.5 3 -o json --dead", |document| {
-        // After the first interval, so that it lies between two.
+        // After the first interval, so that the child lives between two.
         let truth = truth.get_or_insert_with(|| blink(&name));
         let found = tasks(&document).filter(|task| task["comm"] == *comm && task["pid"] == truth.0);
         seen.extend(found.cloned());
@@ -151,7 +152,7 @@ fn what_lived_shortly_is_seen_with_its_parent_and_its_time() {
     assert!(!task["ended_ns"].is_null(), "{task}");
     let (run_ns, elapsed_ns) = (number(&task["own"]["run_ns"]), number(&task["elapsed_ns"]));
     assert!(elapsed_ns <= lived_ns && run_ns <= elapsed_ns, "lived {lived_ns}: {task}");
-    // The kernel stops its clock for the parent at the exit, before the last switch; and leaves out interrupts.
+    // The kernel stops the child's clock for wait4(2) at the exit, before the last switch, and leaves out interrupts.
     assert!(run_ns >= used_ns * 95 / 100 - i128::from(pace::tick_ns()), "{used_ns} ns by wait4(2): {task}");
     note(format!("lived {elapsed_ns} ns, ran {run_ns} ns; by wait4(2) {used_ns} ns"));
 }

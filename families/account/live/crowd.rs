@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! As many tasks as the host allows. They sleep, wake all at once, and end; account, tables and `topstat tasks` stay
-//! right, and a refresh does not take longer for those that sleep.
+//! As many tasks as the host allows sleep, wake all at once, and end. The account, the tables and `topstat tasks` stay right, and
+//! sleeping tasks do not make a refresh longer.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ pub fn cases() -> Vec<Case> {
     vec![alone!(Shared: a_crowd_is_accounted_for, Root, TaskStorage; Slow)]
 }
 
-/// How many, unless `TOPSTAT_CROWD` says; at most what the host allows.
+/// The number of tasks unless `TOPSTAT_CROWD` sets it; the host may allow fewer.
 const CROWD: u64 = 20_000;
-/// There are kernels that don't trace all switches (see the limits in the README of tasks): who leaves a CPU unseen is not
-/// known to have run. What it used is in the row `unowned`.
+/// The share of tasks that the account may miss. Some kernels don't trace all switches (see the limits in the README of tasks): a
+/// task that leaves a CPU unseen is not known to have run. Its time is in the row `unowned`.
 const UNTRACED: f64 = 0.005;
-/// Pids that are left to others.
+/// Pids that are left to other processes.
 const OTHERS: u64 = 4000;
-/// What a task takes of memory at most: its stacks, the kernel's structures, its accounts and objects.
+/// The memory of a task at most: its stacks, the kernel's structures, its accounts and objects.
 const TASK_BYTES: u64 = 64 << 10;
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 
@@ -32,7 +32,7 @@ fn number(path: &str) -> u64 {
     fs::read_to_string(path).expect(path).trim().parse().expect("a number")
 }
 
-/// Room for so many more pids, as long as this lives.
+/// Makes room for more pids; dropping it restores the limit.
 struct Pids(u64);
 
 impl Pids {
@@ -51,7 +51,7 @@ impl Drop for Pids {
     }
 }
 
-/// As many as are asked for, or as there is memory for, and threads.
+/// The number of tasks asked for, limited by the host's memory and threads.
 fn how_many() -> u64 {
     let wanted = std::env::var("TOPSTAT_CROWD").ok();
     let wanted = wanted.map_or(pace::work(CROWD, 1000), |text| text.parse().expect("TOPSTAT_CROWD is a number"));
@@ -72,7 +72,7 @@ fn children(interval: &Interval, of: u32, ended: bool) -> u64 {
     interval.tasks.iter().filter(|t| t.ppid == of && t.ended_ns.is_some() == ended).count() as u64
 }
 
-/// The CPU time of the middle one of some refreshes while next to nobody runs, and of how many tasks it told.
+/// The median CPU time of several refreshes while hardly any task runs, and the number of tasks that the median refresh reported.
 fn refresh(reader: &mut Precise) -> (Duration, usize) {
     let mut times: Vec<_> = (0..20)
         .map(|_| {
@@ -95,7 +95,7 @@ fn a_crowd_is_accounted_for() {
     let alone = refresh(&mut reader);
     let mut crowd = Role::start("crowd", &[&count.to_string()]);
     crowd.expect("ready");
-    // Whoever has something to say may need longer than the harness waits: it is looked at meanwhile.
+    // The crowd may take longer to answer than the harness waits, so intervals are read until it answers.
     let until_done = |crowd: &mut Role, reader: &mut Precise, line: &str, ended: bool| {
         crowd.tell(line);
         let begun = Instant::now();
@@ -107,23 +107,24 @@ fn a_crowd_is_accounted_for() {
                 break;
             }
             assert!(begun.elapsed() < pace::patience(Duration::from_secs(120)), "{line} takes for ever");
-            // Not so often that a switch that was not traced, which is set right with the next one, would be much of
-            // the interval.
+            // The pause is long enough to keep the time of a switch that was not traced small against the interval; the next
+            // switch corrects that time.
             wait(reader, Duration::from_millis(250));
         }
-        // Those who have been told last.
+        // Tasks that the crowd told last.
         wait(reader, pace::patience(Duration::from_millis(500)));
         new += children(&interval(reader), crowd.pid(), ended);
         (new, begun.elapsed())
     };
-    // Each is in one interval at least.
+    // Each task is in at least one interval.
     let (came, took) = until_done(&mut crowd, &mut reader, "come", false);
     let nearly_all = |seen: u64| seen as f64 >= count as f64 * (1.0 - UNTRACED);
     assert!(nearly_all(came), "{came} of {count} were seen");
     note(format!("{count} tasks came in {took:?}; {came} were seen"));
     let (asleep, told) = refresh(&mut reader);
     note(format!("a refresh takes {asleep:?} beside {count} that sleep, and tells {told} tasks; before {alone:?}"));
-    // It does not grow with those that sleep: a walk over them, of which this is the cheapest, would cost more.
+    // The time must not grow with the number of sleeping tasks. Listing /proc is the cheapest walk over all tasks, and would cost
+    // more.
     let begun = own_cpu_time();
     assert!(fs::read_dir("/proc").expect("/proc").count() as u64 > count);
     let walk = own_cpu_time() - begun;
@@ -157,7 +158,7 @@ fn a_crowd_is_accounted_for() {
     crowd.finish();
 }
 
-/// Waits, and takes down meanwhile who has ended: there is room for 16,384 of them.
+/// Waits, and takes down ended threads during the wait: the kernel keeps 16,384 of them.
 fn wait(reader: &mut Precise, time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -166,7 +167,7 @@ fn wait(reader: &mut Precise, time: Duration) {
     }
 }
 
-/// What the command shows is time × CPUs.
+/// The sum that the command shows is time × CPUs.
 fn topstat_tasks_adds_up() {
     let (read, write) = rustix::pipe::pipe().expect("a pipe");
     let line = ["topstat", "tasks", "0.5", "2", "-o", "json"].map(Into::into);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The precise account of CPU time, against clocks and accounts of the kernel's own. Other processes run on the host, so
-//! sums are of all, and tasks are told by their pids.
+//! Compares the precise account of CPU time with the kernel's own clocks and accounts. Other processes run on the host, so sums
+//! are over all tasks, and pids identify the test's tasks.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -26,9 +26,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// What attribution may be off: the account's clock ticks at the tracepoint, the kernel's some instructions before.
+/// The tolerance for a task: the account reads its clock at the tracepoint, the kernel some instructions before.
 const EXACT: f64 = 0.005;
-/// What sums may be off.
+/// The tolerance for sums.
 pub const SUM: f64 = 0.0001;
 
 pub fn account() -> Precise {
@@ -36,7 +36,7 @@ pub fn account() -> Precise {
     accountant.reader().unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The next interval, which adds up.
+/// The next interval; checks that it adds up.
 pub fn interval(reader: &mut Precise) -> Interval {
     interval_of(reader, Each::Process)
 }
@@ -47,7 +47,7 @@ fn interval_of(reader: &mut Precise, each: Each) -> Interval {
     interval
 }
 
-/// What holds in every interval.
+/// Checks the invariants of every interval.
 pub fn check(interval: &Interval) {
     let totals = interval.totals();
     assert_eq!(interval.lost.ended_unseen, 0, "{:?}", interval.lost);
@@ -71,7 +71,7 @@ pub fn check(interval: &Interval) {
             shown += task.total();
         }
     }
-    // The same sum with the ended among their parents' children, as with themselves.
+    // The sum over `own` equals the sum with ended tasks counted among their parents' children.
     assert_eq!(own, shown);
     for moved in interval.tasks.iter().filter_map(|t| t.moved_to) {
         assert!(interval.tasks.iter().any(|t| t.id == moved), "{moved} is not there");
@@ -82,25 +82,25 @@ pub fn of(interval: &Interval, pid: u32) -> Task {
     interval.tasks.iter().find(|t| t.pid == pid && t.ended_ns.is_none()).cloned().unwrap_or_default()
 }
 
-/// What the kernel knows: sum_exec_runtime, which leaves out what the hypervisor took.
+/// The time that the kernel knows: sum_exec_runtime, which leaves out steal.
 fn known(usage: &Usage) -> f64 {
     (usage.run_ns - usage.steal_ns) as f64
 }
 
-/// sum_exec_runtime of a task that does not run just now.
+/// sum_exec_runtime of a task that does not run at present.
 pub fn exec_runtime(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
     text.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// Where a wakeup preempts, the kernel ends the slice with the wakeup, and not a few microseconds later when it switches
-/// (`rq_clock_skip_update`): so much may each switch be off on a host that has other things to do.
+/// Where a wakeup preempts, the kernel ends the slice at the wakeup, and not at the switch a few microseconds later
+/// (`rq_clock_skip_update`). Each switch may be off by this time on a host that has other things to do.
 const SWITCH_NS: f64 = 20_000.0;
 
-/// The same in an emulated guest, for its clock (see [`pace::tick_ns`]): 12 ms of 1.5 s were seen.
+/// `EXACT` in an emulated guest, because of its clock (see [`pace::tick_ns`]): 12 ms of 1.5 s were seen.
 const EXACT_IN_GUESTS: f64 = 0.02;
 
-/// What the kernel's accounts may differ by from this one.
+/// The tolerance for the difference from the kernel's accounts.
 fn allowed(usage: &Usage, truth: f64) -> f64 {
     let exact = if pace::slowdown() > 1 { EXACT_IN_GUESTS } else { EXACT };
     exact * truth + SWITCH_NS * usage.switches as f64
@@ -110,7 +110,7 @@ fn close(usage: &Usage, truth: f64, what: &str) {
     close_but_for(0, usage, truth, what);
 }
 
-/// The same where some time may be another one's, or this one's.
+/// As `close`, where `unsure_ns` of the time may be in another task's account, or in this one's by mistake.
 fn close_but_for(unsure_ns: u64, usage: &Usage, truth: f64, what: &str) {
     let found = known(usage);
     let off = (found - truth).abs();
@@ -121,11 +121,11 @@ fn close_but_for(unsure_ns: u64, usage: &Usage, truth: f64, what: &str) {
     assert!(off <= allowed, "{what}: {found} ns, but it was {truth} ns{unsure}: {usage:?}");
 }
 
-/// What a task has used in several intervals.
+/// The time of a task in several intervals.
 #[derive(Default)]
 pub struct Several {
     used: Usage,
-    /// What was nobody's, or another one's, in one of them, since the kernel does not trace every switch.
+    /// Time that was unowned or misplaced in one of them, since the kernel does not trace every switch.
     unsure_ns: u64,
 }
 
@@ -140,7 +140,7 @@ impl Several {
     }
 }
 
-/// Lets a role go to sleep after it has answered: what it does until then counts to it as well.
+/// Lets a role go to sleep after it has answered: its work until then counts to it as well.
 pub fn settle() {
     std::thread::sleep(Duration::from_millis(20));
 }
@@ -161,12 +161,12 @@ fn a_spinner_has_what_its_own_clock_says() {
     assert_eq!((task.comm.as_str(), task.ppid), ("ts-spinner", std::process::id()));
     close(&task.own, (exec_runtime(spinner.pid()) - before) as f64, "against sum_exec_runtime");
     close(&task.own, own - own_before, "against clock_gettime");
-    // By ticks: 4 ms each.
+    // Sampled by ticks of 4 ms.
     assert!(task.own.user_ns > task.own.run_ns / 2, "a spinner is in user space: {:?}", task.own);
 }
 
-/// The time until an instant is before it, the time after it after it: a reader that looks every few milliseconds finds
-/// as much as one that looks once.
+/// An instant cuts a slice: the time before the instant counts to the interval before it. A reader that reads every few
+/// milliseconds finds as much as a reader that reads once.
 fn intervals_cut_what_runs_at_their_ends() {
     let mut spinner = Role::start("burner", &["ts-cut"]);
     spinner.expect("ready");
@@ -204,7 +204,7 @@ fn a_tree_has_what_getrusage_says() {
     let ended = interval.tasks.iter().filter(|t| t.ended_ns.is_some() && t.own.run_ns >= 100_000_000);
     let ended: Vec<_> = ended.filter(|t| t.start_ns >= task.start_ns && t.tgid > 0).collect();
     assert!(ended.len() >= 3, "each of them is there as well: {ended:?}");
-    // Of each the kernel may have told so much less or more.
+    // The kernel's report of each child may be off by one tick, either way.
     let unsure_ns = pace::tick_ns() * ended.len() as u64;
     close_but_for(unsure_ns, &task.children, truth, "three generations, against getrusage");
 }
@@ -285,8 +285,8 @@ fn what_lived_for_two_milliseconds_is_there() {
     assert_eq!((task.comm.as_str(), task.ppid), ("ts-mayfly", parent.pid()));
     assert!(task.ended_ns.is_some_and(|at| at > interval.begin_ns && at <= interval.end_ns), "{task:?}");
     let slow = f64::from(pace::slowdown());
-    // getrusage knows microseconds, counts from when the switch to it was decided (see SWITCH_NS), and not what it did
-    // after it was accounted for.
+    // getrusage counts microseconds. It counts from the decision to switch to the child (see SWITCH_NS), and leaves out what the
+    // child did after the kernel had accounted for it.
     assert!(
         known(&task.own) >= truth - 5.0 * SWITCH_NS * slow && known(&task.own) <= truth + 1e6 * slow,
         "{task:?}, truth {truth}"
@@ -303,7 +303,7 @@ fn a_pid_used_again_is_another_task() {
     assert!((0..TRIES).any(|_| used_again(&mut parent)), "others have taken the pid {TRIES} times");
 }
 
-/// False: somebody else has got the pid.
+/// False: another process has got the pid.
 fn used_again(parent: &mut Role) -> bool {
     let mut reader = account();
     let mut pids: Vec<u32> = Vec::new();
@@ -343,7 +343,7 @@ fn kernel_threads_are_in_the_kernel() {
     assert!(seen > 0, "no kernel thread has run in two seconds");
 }
 
-/// It is in user space for so long, by its own clock, between system calls that do little; and in the kernel for so long.
+/// The role measures its own time in user space, between system calls that do little, and its time in the kernel.
 fn user_and_system_of_the_chosen_are_exact() {
     let mut caller = Role::start("caller", &[]);
     caller.expect("ready");
@@ -358,8 +358,8 @@ fn user_and_system_of_the_chosen_are_exact() {
     let task = of(&interval(&mut reader), caller.pid());
     note(format!("{:?}, told apart by its own clock: user {user:.0} ns, system {system:.0} ns", task.own));
     assert!(task.exact);
-    // What its clock took it for is shared out by a few hundred turns. Its clock does not know of interrupts. It knows at once
-    // what the hypervisor has taken, and the kernel's run queue, where the account has it from, with its next tick.
+    // The role's clock readings cost time, spread over a few hundred turns. Its clock does not know of interrupts. It knows of
+    // steal at once; the kernel's run queue, from which the account reads steal, knows of it with its next tick.
     let interrupts = (task.own.irq_ns + task.own.softirq_ns) as f64;
     let late = SWITCH_NS * task.own.switches as f64 + task.own.steal_ns as f64;
     let right = |found: u64, truth: f64, share: f64| {
@@ -377,8 +377,8 @@ fn user_and_system_of_the_chosen_are_exact() {
     assert!(!of(&interval(&mut reader), caller.pid()).exact);
 }
 
-/// Only what ran is looked at: sleepers are not, however many there are. A walk over all tasks, of which listing /proc is
-/// the cheapest, is what this host takes for what a refresh is not to do.
+/// A refresh looks only at tasks that ran, however many tasks sleep. Listing /proc is the cheapest walk over all tasks; its time
+/// on this host is the bound for the cost of the sleepers.
 fn a_thousand_sleepers_cost_nothing() {
     fn median(mut act: impl FnMut()) -> Duration {
         let mut times: Vec<Duration> = (0..20)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the other processes do in the tests of tasks: they use so much of the CPU, have children, and end.
+//! The roles of other processes in the tests of tasks: they use a given CPU time, have children, and end.
 
 use std::io::Read as _;
 use std::process::ExitCode;
@@ -33,19 +33,19 @@ fn ns_of(clock: ClockId) -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Runs until the thread has used so much of a CPU.
+/// Runs until the thread has used `ms` milliseconds of CPU time.
 fn burn(ms: u64) {
     let end = ns_of(ClockId::ThreadCPUTime) + ms * 1_000_000;
     let mut sum = 0_u64;
     while ns_of(ClockId::ThreadCPUTime) < end {
-        // In user space mostly.
+        // Mostly in user space.
         for i in 0..5000 {
             sum = std::hint::black_box(sum.wrapping_add(i));
         }
     }
 }
 
-/// What the children have used that were waited for, by getrusage(2).
+/// The CPU time of the children that were waited for, by getrusage(2).
 fn used_by_children() -> u64 {
     // SAFETY: all zeroes are a value, and the kernel fills it.
     let usage = unsafe {
@@ -57,7 +57,7 @@ fn used_by_children() -> u64 {
     ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
-/// Has a child do something and end.
+/// Makes a child that does the work and ends.
 fn child(work: impl FnOnce()) -> i32 {
     // SAFETY: this process has one thread, and the child ends without returning.
     match unsafe { libc::fork() } {
@@ -81,7 +81,7 @@ fn ms(line: &str) -> u64 {
     line.parse().expect("milliseconds")
 }
 
-/// Uses so many milliseconds when told to. Says what it has used so far, by its own clock.
+/// Uses the milliseconds of each line that it reads. Answers with its CPU time so far, by its own clock.
 fn burner(comm: &str) {
     name(comm);
     say("ready");
@@ -91,7 +91,7 @@ fn burner(comm: &str) {
     }
 }
 
-/// A child, its child and its grandchild each use so much; each waits for its own.
+/// A child, its child and its grandchild each use the given milliseconds; each parent waits for its child.
 fn family() {
     say("ready");
     while let Some(line) = told() {
@@ -108,7 +108,7 @@ fn family() {
     }
 }
 
-/// A pipe that ends when everybody who had it has ended.
+/// Waits until all processes that hold the pipe have ended.
 fn until_all_ended(work: impl FnOnce()) {
     let (mut end, held) = std::io::pipe().expect("a pipe");
     work();
@@ -116,7 +116,7 @@ fn until_all_ended(work: impl FnOnce()) {
     end.read_to_end(&mut Vec::new()).expect("read");
 }
 
-/// Has a child, and does not want to know of its end.
+/// Ignores SIGCHLD, and has a child.
 fn ignorer() {
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -130,7 +130,7 @@ fn ignorer() {
     }
 }
 
-/// A grandchild is handed to this process, for its own parent ends before it.
+/// Inherits a grandchild, whose own parent ends first.
 fn reaper() {
     // SAFETY: concerns this process alone.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0, "prctl");
@@ -141,7 +141,7 @@ fn reaper() {
             let parent = child(|| {
                 let first = std::process::id();
                 child(|| {
-                    // Its parent has ended when this one has another.
+                    // The first parent has ended when this process has another parent.
                     while std::os::unix::process::parent_id() == first {
                         std::thread::yield_now();
                     }
@@ -156,7 +156,7 @@ fn reaper() {
     }
 }
 
-/// Has so many children, one after the other, that end at once.
+/// Has the given number of children, one after the other; each ends at once.
 fn forker() {
     say("ready");
     while let Some(line) = told() {
@@ -167,13 +167,13 @@ fn forker() {
     }
 }
 
-/// Has children that end at once, one after the other, for so many milliseconds: as many as it can. Says how many. With a
-/// pause before each, in real time: it takes the CPU from whoever has it.
+/// Has children that end at once, one after the other, for the given milliseconds. Answers with their number. With a pause before
+/// each child, it runs in real time: it takes the CPU from the task that runs there.
 fn stormer(pause: Option<Duration>) {
     extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
         0
     }
-    /// For a child that only ends.
+    /// The stack of a child that only ends.
     const STACK: usize = 64 << 10;
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
     if pause.is_some() {
@@ -187,7 +187,7 @@ fn stormer(pause: Option<Duration>) {
             if let Some(pause) = pause {
                 std::thread::sleep(pause);
             }
-            // SAFETY: the child has a stack of its own, touches nothing else, and has ended when this returns.
+            // SAFETY: the child has its own stack, touches nothing else, and has ended when this returns.
             let pid = unsafe {
                 let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
                 libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, std::ptr::null_mut())
@@ -200,10 +200,10 @@ fn stormer(pause: Option<Duration>) {
     }
 }
 
-/// Has so many children that sleep until they are told to run for a moment, all at once. They share this process's memory:
-/// 100,000 of them would else not fit on most hosts.
+/// Has `count` children that sleep. On "wake", all of them run for a moment. They share this process's memory: otherwise 100,000
+/// of them would not fit on most hosts.
 fn crowd(count: usize) {
-    /// For a child that sleeps, and for a signal's frame, which holds all of the processor's registers.
+    /// For a sleeping child, and for the frame of a signal, which holds all of the processor's registers.
     const STACK: usize = 16 << 10;
     extern "C" fn woken(_: libc::c_int) {}
     extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
@@ -224,7 +224,7 @@ fn crowd(count: usize) {
         match line.as_str() {
             "come" => {
                 for stack in stacks.chunks_exact_mut(STACK) {
-                    // SAFETY: the child has a stack of its own, which outlives it, and touches nothing else.
+                    // SAFETY: the child has its own stack, which outlives it, and touches nothing else.
                     let pid = unsafe {
                         let flags = libc::CLONE_VM | libc::SIGCHLD;
                         libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, std::ptr::null_mut())
@@ -233,7 +233,7 @@ fn crowd(count: usize) {
                     children.push(pid);
                 }
             }
-            // SAFETY: children that nobody has waited for.
+            // SAFETY: children that were not waited for yet.
             "wake" => children.iter().for_each(|pid| assert_eq!(unsafe { libc::kill(*pid, libc::SIGUSR1) }, 0)),
             _ => {
                 for pid in children.drain(..) {
@@ -247,7 +247,7 @@ fn crowd(count: usize) {
     }
 }
 
-/// Has a child of a name that uses little and ends: says its pid, and what it used.
+/// Has a child with the given name that uses a few milliseconds and ends. Answers with its pid, and the time that it used.
 fn short() {
     say("ready");
     while let Some(line) = told() {
@@ -262,7 +262,7 @@ fn short() {
     }
 }
 
-/// Threads use so much each and end; the process lives on. Says what it has used.
+/// Four threads use the given milliseconds each and end; the process lives on. Answers with the process's CPU time.
 fn team() {
     say("ready");
     while let Some(line) = told() {
@@ -277,7 +277,8 @@ fn team() {
     }
 }
 
-/// Threads, one after the other: as many as it is told, each uses so much and ends. Says what it has used so far.
+/// Starts the given number of threads, one after the other; each uses the given milliseconds and ends. Answers with the process's
+/// CPU time so far.
 fn relay() {
     say("ready");
     while let Some(line) = told() {
@@ -290,7 +291,7 @@ fn relay() {
     }
 }
 
-/// Spins in user space and reads from the kernel in turns, and says how long it did each, by the CPU's clock of its own.
+/// Spins in user space and reads from the kernel in turns. Answers with the time of both, by the thread's CPU clock.
 fn caller() {
     let mut source = std::fs::File::open("/dev/zero").expect("open /dev/zero");
     let mut buffer = vec![0; 1 << 20];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is captured, against what the test itself has written, sent, read and received.
+//! Captured payloads, compared with the bytes that the test has written, sent, read and received.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Plays a role, if it is this one: does what its lines say.
+/// Plays the role "events-writer": does what the lines on its input say.
 pub fn play(role: &str, _: &[String]) -> Option<ExitCode> {
     (role == "events-writer").then(|| {
         name("captured");
@@ -41,7 +41,7 @@ pub fn play(role: &str, _: &[String]) -> Option<ExitCode> {
 
 const TEXT: &[u8] = b"plain \x1b[31mred\x00\xff";
 
-/// One of each.
+/// Makes one call of each kind.
 fn calls(path: &str) {
     use std::os::unix::fs::FileExt as _;
     let mut file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path).expect("a file");
@@ -65,7 +65,7 @@ fn calls(path: &str) {
     rustix::net::sendmsg(&two, &pieces, &mut none, rustix::net::SendFlags::empty()).expect("sendmsg");
     let mut none = rustix::net::RecvAncillaryBuffer::default();
     rustix::net::recvmsg(&one, &mut [IoSliceMut::new(&mut buffer)], &mut none, flags).expect("recvmsg");
-    // Nothing is moved.
+    // This call moves nothing.
     drop(two);
     assert_eq!(one.read(&mut buffer).expect("the end"), 0);
 }
@@ -82,7 +82,7 @@ fn capture(capture: Capture, work: impl FnOnce() + Send) -> Told {
     during_with(&["capture"], &Options { capture, ..Options::default() }, work).0
 }
 
-/// The only event of a call whose payload begins so.
+/// The only event of a call whose payload begins with these bytes.
 fn only<'a>(told: &'a Told, call: &str, begins: &[u8]) -> (&'a Event, &'a Payload) {
     fn payload(event: &Event) -> &Payload {
         event.payload.as_ref().expect("all have one")
@@ -153,7 +153,7 @@ fn only_what_is_asked_for_is_captured() {
     assert!(told.events.iter().all(|event| text(event, "direction") == "out") && told.events.len() >= 5);
     let told = of(Capture { comm: Some("captured".into()), out: Some(false), ..Capture::default() });
     assert!(told.events.iter().all(|event| text(event, "direction") == "in") && told.events.len() >= 4);
-    // Another name, of which this one is the beginning.
+    // A prefix of the role's name is another name.
     let told = of(Capture { comm: Some("capture".into()), ..Capture::default() });
     assert!(told.events.is_empty(), "{:?}", told.events);
 }
@@ -172,10 +172,10 @@ fn a_control_group_is_captured_with_all_below_it() {
             role.expect("done");
         }
     });
-    // And the answer.
+    // Ten numbers, and the role's answer.
     assert_eq!(told.events.len(), 11, "{:#?}", told.events);
     assert!(told.events.iter().all(|event| number(event, "pid") == u64::from(pids[0])), "{pids:?}: {:#?}", told.events);
-    // Groups go when their processes have ended.
+    // A group can be removed when its processes have ended.
     drop(roles);
 }
 
@@ -189,7 +189,7 @@ fn every_write_is_captured_or_counted() {
         role.expect("done");
     });
     let account = &told.accounts["capture"];
-    // And the answer, by one write or several.
+    // The numbers, and the role's answer, which is one write or several.
     let answers = account.produced - count;
     assert!((1..=2).contains(&answers), "{account:?}");
     let mut last = None;
@@ -202,7 +202,7 @@ fn every_write_is_captured_or_counted() {
         last = Some(number);
         numbers += 1;
     }
-    // The answer may have found no space, either.
+    // The answer's events may have been dropped, too.
     let dropped_answers = answers - (told.events.len() as u64 - numbers);
     assert_eq!(numbers + account.dropped, count + dropped_answers, "{account:?}");
     note(format!("{count} writes: {account:?}"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is told of connections, against what both their ends have sent and received.
+//! The events of connections, compared with the bytes that both ends have sent and received.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -22,12 +22,12 @@ pub fn cases() -> Vec<Case> {
 
 const THREADS: u64 = 4;
 
-/// What the generator knows of a connection.
+/// The generator's knowledge of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Truth {
     sent: u64,
     received: u64,
-    /// The client has closed it first.
+    /// The client has closed first.
     client_first: bool,
 }
 
@@ -49,8 +49,8 @@ fn write_all(stream: &mut TcpStream, bytes: u64) {
     }
 }
 
-/// Opens connections, sends some bytes each way, and closes them from either end: with the address of each as the client
-/// has it, which may be used again. All are to the same address, which is returned, too.
+/// Opens connections, sends some bytes each way, and closes them from either end. Returns the server's address, which all share,
+/// and each client's address, which may be used again.
 fn storm(thread: u64, connections: u64) -> (SocketAddr, Vec<(SocketAddr, Truth)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     let to = listener.local_addr().expect("its address");
@@ -74,7 +74,7 @@ fn storm(thread: u64, connections: u64) -> (SocketAddr, Vec<(SocketAddr, Truth)>
     (to, truth)
 }
 
-/// The address of one end, as an event has it.
+/// The address of one end in an event.
 fn end(event: &Event, address: &str, port: &str) -> SocketAddr {
     format!("{}:{}", text(event, address), text(event, port)).parse().expect("an address")
 }
@@ -100,18 +100,18 @@ fn each_of_a_storm_is_told_with_its_totals() {
     let truth = truth.concat();
     let account = &told.accounts["tcp"];
     assert_eq!(account.dropped, 0, "{account:?}");
-    // A port may be used again: events of several connections may have the same name.
+    // A port may be used again: events of several connections may have the same addresses.
     let mut left: HashMap<(SocketAddr, &str, &str), Vec<&Event>> = HashMap::new();
     for event in ours(&told, &ns) {
         let (own, peer) = (end(event, "sip", "sport"), end(event, "dip", "dport"));
         let side = if listeners.contains(&own) { (peer, "accepted") } else { (own, "connected") };
-        // Where the beginning was kept from topstat nobody has told which.
+        // If topstat has missed the beginning, the side is unknown.
         let is_told = ["unknown", side.1].contains(&text(event, "side").as_str());
         assert!(is_told && (account.skipped > 0 || text(event, "side") == side.1), "{event:?}");
         left.entry((side.0, side.1, &event.kind.event)).or_default().push(event);
     }
     let comm = std::fs::read_to_string("/proc/self/comm").expect("the own name");
-    // Of events that the kernel has kept from topstat nothing is told, but of closes when the socket goes.
+    // Missed events are lost, except for closes, which are emitted when the socket is destroyed.
     let (mut unseen, mut nameless) = (0, 0);
     for (client, of) in &truth {
         for (side, tx, rx, first) in
@@ -134,7 +134,7 @@ fn each_of_a_storm_is_told_with_its_totals() {
             };
             assert!(number(close, "rtt_us") > 0, "{close:?}");
             unseen += u64::from(text(close, "reason") == "unknown");
-            // All that a listener accepts is without a name when its beginning was kept.
+            // If a listener's beginning was missed, its accepted connections have no process.
             if number(close, "pid") == 0 && account.skipped > 0 {
                 nameless += 1;
                 continue;
@@ -149,7 +149,7 @@ fn each_of_a_storm_is_told_with_its_totals() {
     note(format!("{} connections, {unseen} events kept, {nameless} without a name: {account:?}", truth.len()));
 }
 
-/// The end of the connection with this local port, and why.
+/// The event and the reason of the end of the connection with this local port.
 fn ended(told: &[&Event], port: u16) -> (String, String) {
     let of = |event: &&&Event| number(event, "sport") == u64::from(port) && event.kind.event != "open";
     let found: Vec<_> = told.iter().filter(of).collect();
@@ -161,26 +161,26 @@ fn port(stream: &TcpStream) -> u16 {
     stream.local_addr().expect("its address").port()
 }
 
-/// Closing it resets it.
+/// Makes the close of the stream a reset.
 fn no_linger(stream: &TcpStream) {
     sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("do not linger");
 }
 
 fn why_it_ended_is_told() {
-    /// So often in a row no host keeps an end from topstat.
+    /// No host misses an end in this many attempts in a row.
     const ATTEMPTS: usize = 3;
     let all_told = (0..ATTEMPTS).any(|_| every_end_is_told());
     assert!(all_told, "in each of {ATTEMPTS} attempts a timer's end was missed, and told when its socket went");
 }
 
-/// False: the end by a timer was missed. This happens where it ends the connection in the context of a process in which the kernel
-/// runs no programs of tracing, and does not count that it has left them out.
+/// False: the end by a timer was missed. This happens if the timer fires in the context of a process in which the kernel runs no
+/// tracing programs; the kernel does not count this omission.
 fn every_end_is_told() -> bool {
     let ns = Netns::new("events-why");
     ns.ip("link add veth-a type veth peer name veth-b");
     ns.ip("addr add 10.77.0.1/24 dev veth-a");
     ns.ip("link set veth-a up");
-    // Nobody is at the other end: it does not answer.
+    // The other end has no host: it does not answer.
     ns.ip("neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev veth-a");
     ns.ip("link set veth-b up");
     let (told, ports) = during(&["tcp"], || {
@@ -199,14 +199,14 @@ fn every_end_is_told() -> bool {
             drop(client);
             assert!(server.read(&mut [0]).is_err(), "it was reset");
             let (mut client, server) = both();
-            // With data unread it is reset, too.
+            // A close with data unread is a reset, too.
             client.write_all(b"unread").expect("write");
             drop(server);
             let reset = client.read(&mut [0]);
             assert!(reset.is_err(), "{reset:?}");
             ports.push((port(&client), "close", "reset"));
             drop(client);
-            // Both ends' ports are known, but the server's is its listener's: see by the client's alone.
+            // The server's port is its listener's, so connections are identified by the client's port alone.
             let free =
                 TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
             let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
@@ -225,7 +225,7 @@ fn every_end_is_told() -> bool {
             drop(socket);
             let (mut client, server) = both();
             let patience: libc::c_uint = 300; // ms
-            // SAFETY: an integer, of the length that is said.
+            // SAFETY: an integer, with its length.
             let set = unsafe {
                 let value = (&raw const patience).cast();
                 libc::setsockopt(client.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, value, 4)

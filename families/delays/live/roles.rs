@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the other processes do in the tests of delays: they wait for a disk, or for memory.
+//! The roles of other processes in the tests of delays: they wait for a disk, or for memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapMut, MmapOptions};
 use topstat_live::role::{say, told};
 
-/// Plays a role; false: there is none of that name.
+/// Plays a role; `None`: there is no role of that name.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
     match role {
@@ -23,7 +23,7 @@ pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// What is read at once, past the page cache; and what its address has to be a multiple of.
+/// The bytes of one read past the page cache (`BLOCK`), and the alignment of its address (`ALIGN`).
 const BLOCK: usize = 64 << 10;
 const ALIGN: usize = 4096;
 
@@ -31,7 +31,7 @@ fn direct(path: &Path) -> File {
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).expect("open the file for direct reads")
 }
 
-/// Reads so many blocks, from the file's beginning on, again and again.
+/// Reads blocks from the file's beginning on, and begins again at its end.
 fn read_blocks(file: &File, blocks: u64) {
     let size = file.metadata().expect("the file's size").len();
     // A mapping begins at a page.
@@ -41,7 +41,7 @@ fn read_blocks(file: &File, blocks: u64) {
     }
 }
 
-/// Each thread reads so many blocks when told to.
+/// Each thread reads the number of blocks that the line on the input says.
 fn disk_reader(path: &Path, threads: usize) {
     let file = direct(path);
     say("ready");
@@ -60,10 +60,10 @@ fn disk_reader(path: &Path, threads: usize) {
     }
 }
 
-/// Uses more of a file than there is memory for it, for so many milliseconds.
+/// Reads a file that is larger than the memory for it, for the milliseconds on the input.
 fn presser(path: &Path) {
     let file = File::open(path).expect("open the file");
-    // Not more than is asked for. (Of a mapping so advised, the kernel would not know what is in use.)
+    // No reading ahead. (For a mapping with this advice, the kernel would not know which pages are in use.)
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).expect("no reading ahead");
     let pages = file.metadata().expect("the file's size").len() / ALIGN as u64;
     say("ready");
@@ -72,7 +72,7 @@ fn presser(path: &Path) {
         let mut at = 1_u64;
         while Instant::now() < until {
             for _ in 0..100 {
-                // Any page, each as often as another, so that many are in use when they are thrown out.
+                // Each page is as likely as any other, so that many pages are evicted while in use.
                 at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 file.read_exact_at(&mut [0], (at >> 33) % pages * ALIGN as u64).expect("read");
             }
@@ -81,7 +81,7 @@ fn presser(path: &Path) {
     }
 }
 
-/// Writes so many pages that a child has, too.
+/// Writes to pages that a child shares; their number is on the input.
 fn copier() {
     say("ready");
     while let Some(line) = told() {
@@ -115,7 +115,7 @@ fn copier() {
     }
 }
 
-/// Writes so many pages, and reads them again: more than there is memory.
+/// Writes pages and reads them again; their number is on the input, and is larger than the memory.
 fn swapper() {
     say("ready");
     while let Some(line) = told() {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What processes wait for, against what the kernel tells of them by taskstats. The waits are real ones, for a disk and
-//! for memory.
+//! Compares the sample's waits with the kernel's own report by taskstats. The waits are real: for a disk and for memory.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -37,7 +36,7 @@ const BLKIO: &str = "delays/blkio";
 const TABLES: [&str; 6] =
     [BLKIO, "delays/swapin", "delays/reclaim", "delays/thrashing", "delays/compact", "delays/wpcopy"];
 
-/// A file on a block device, which is not in memory.
+/// A file on a block device that is not in the page cache.
 struct OnDisk {
     path: PathBuf,
     _scratch: Scratch,
@@ -68,7 +67,8 @@ fn load(options: &Options) -> Box<dyn Source> {
 
 fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
     let snapshot = watch::snapshot(source, path);
-    // Where two tasks are made at once the kernel may have no storage for one: it is said, and it is no test's task.
+    // Where two tasks are made at once the kernel may have no storage for one. The snapshot reports that, and the task is none of
+    // the test's.
     if snapshot.lost.no_memory > 0 {
         note(format!("{path}: {} pushes without an object", snapshot.lost.no_memory));
     }
@@ -81,10 +81,10 @@ fn sum_of(snapshot: &Snapshot, column: &str, value: u32) -> u64 {
     snapshot.rows.iter().filter(|row| row.object[column] == Field::from(value)).map(|row| row.value).sum()
 }
 
-/// Has a role read until it has waited for the disk so many times more, by the kernel's own count. How often a read waits
-/// is up to the disk: a fast one may answer before anybody waits. Where it nearly always does there is nothing to test.
+/// Has a role read until the kernel has counted `times` more waits for the disk. How often a read waits depends on the disk: a
+/// fast disk may answer before the reader waits. If it nearly always does, there is nothing to test.
 fn read_until_it_waited(reader: &mut Role, stats: &Taskstats, times: u64) {
-    /// So much is read at a time, and so often: a disk that lets nobody wait is done with it in seconds.
+    /// Blocks of a round, and rounds: a disk on which reads do not wait finishes them in seconds.
     const BLOCKS: u64 = 100;
     const ROUNDS: u64 = 300;
     let count = |reader: &Role| stats.of_process(reader.pid()).blkio.1;
@@ -100,28 +100,28 @@ fn read_until_it_waited(reader: &mut Role, stats: &Taskstats, times: u64) {
     harness::skip(format!("needs a disk that is waited for: {} reads waited {waited} times", BLOCKS * ROUNDS));
 }
 
-/// Time for whoever has just said something to leave its CPU.
+/// Gives a role that has answered time to leave its CPU.
 fn settle() {
     std::thread::sleep(Duration::from_millis(50));
 }
 
-/// Waits that the kernel says were longer than there was time for: see delays/logic.h.
+/// Waits that were longer, by the kernel's report, than the time there was for them: see delays/logic.h.
 fn impossible(snapshot: &Snapshot) -> u64 {
     snapshot.lost.further.iter().filter(|(name, _)| name == "impossible").map(|(_, count)| *count).sum()
 }
 
-/// Something is tried again for so often where the kernel has taken down a wait for a device wrongly, of whomever.
+/// Attempts at a test in which the kernel has recorded a wait for a device wrongly, of any task.
 const TRIES: usize = 20;
 
-/// Compares in turns what a process has in each table, to the nanosecond, with what taskstats says that it has waited in that
-/// turn. A turn in which the kernel has taken down a wait for a device wrongly, of whomever, shows nothing of the table of
-/// these; that there are others is asserted.
+/// Compares a process's value in each table with its waits by taskstats, turn by turn and to the nanosecond. If the kernel has
+/// recorded a wait for a device wrongly in a turn, of any task, the turn shows nothing about the table of block I/O. The tests
+/// assert that there are other turns.
 struct Turns<'a> {
     stats: &'a Taskstats,
     pid: u32,
     source: Box<dyn Source>,
     before: Look,
-    /// Of each table, how many turns were compared in which there were waits; and of how many ns.
+    /// For each table: the number of compared turns with waits, and their ns.
     compared: [(usize, u64); TABLES.len()],
 }
 
@@ -149,7 +149,7 @@ impl<'a> Turns<'a> {
         Look { truth, found, impossible: impossible(&snapshots[0]) }
     }
 
-    /// Ends a turn. Whether it had waits for all of these tables, and they were compared.
+    /// Ends a turn. Returns whether all of the wanted tables had waits and were compared.
     fn turn(&mut self, wanted: &[&str]) -> bool {
         let after = self.look();
         let wrong = after.impossible - self.before.impossible;
@@ -171,7 +171,7 @@ impl<'a> Turns<'a> {
         all
     }
 
-    /// Of a table, in how many turns there were waits that were compared, and of how many ns.
+    /// For a table: the number of compared turns with waits, and their ns.
     fn compared(&self, path: &str) -> (usize, u64) {
         self.compared[TABLES.iter().position(|table| *table == path).expect("a table")]
     }
@@ -185,11 +185,11 @@ impl Drop for Turns<'_> {
     }
 }
 
-/// Has a role read so many blocks a turn until so many turns with waits were compared. Turns are to be short, and its threads no
-/// more than CPUs: with four threads on two busy CPUs nearly every turn has an impossible wait.
+/// Has a role read the given blocks each turn, until enough turns with waits were compared. Turns must be short, and the role
+/// must have no more threads than there are CPUs: with four threads on two busy CPUs nearly every turn has an impossible wait.
 fn compare_reads(reader: &mut Role, turns: &mut Turns, blocks: &str) {
     const COMPARED: usize = 20;
-    /// A fast disk lets nobody wait in some of them, and some have an impossible wait: on a busy host half of them.
+    /// Some turns have no waits, because of a fast disk, and some have an impossible wait: on a busy host half of them.
     const TURNS: usize = 600;
     let waits = turns.stats.of_process(turns.pid).blkio.1;
     for _ in 0..TURNS {
@@ -204,7 +204,7 @@ fn compare_reads(reader: &mut Role, turns: &mut Turns, blocks: &str) {
     if waits < COMPARED as u64 {
         harness::skip(format!("needs a disk that is waited for: in {TURNS} turns it was {waits} times"));
     }
-    // On CPUs that are busy with others nearly every turn has one.
+    // On CPUs that are busy with other tasks nearly every turn has an impossible wait.
     let compared = turns.compared(BLKIO).0;
     harness::disturbed(format!("no more than {compared} turns of {TURNS} were without impossible waits"));
 }
@@ -214,13 +214,13 @@ fn reads_from_a_disk_are_as_taskstats_says() {
     let (file, stats) = (OnDisk::new(16), Taskstats::connect().expect("taskstats"));
     let mut reader = Role::start("disk-reader", &[file.path(), "1"]);
     reader.expect("ready");
-    // What it has waited for before does not count.
+    // Waits before the source is loaded do not count.
     read_until_it_waited(&mut reader, &stats, 1);
     let mut turns = Turns::new(&stats, reader.pid());
     compare_reads(&mut reader, &mut turns, "10");
 }
 
-/// Threads that have ended are their process's, and with `threads` each has a row of its own.
+/// The waits of ended threads count to their process; with `threads`, each thread has its own row.
 fn a_process_has_what_its_threads_waited() {
     let _accounting = Accounting::set(true);
     let (file, stats) = (OnDisk::new(16), Taskstats::connect().expect("taskstats"));
@@ -232,14 +232,14 @@ fn a_process_has_what_its_threads_waited() {
     let of_main = || stats.of_thread(pid).blkio.1;
     let before = of_main();
     compare_reads(&mut reader, &mut turns, "2");
-    // The objects of ended threads are in the total alone. The kernel wakes the thread that joins them before
-    // they have ended for good. The main thread is there, and seldom waits for the disk itself.
+    // Objects of ended threads count in the total only. The kernel wakes the thread that joins them before they have ended for
+    // good. The main thread still exists, and seldom waits for the disk itself.
     let mut last = snapshot(&mut *by_thread, BLKIO);
     let ended = eventually(Duration::from_secs(5), || {
         last = snapshot(&mut *by_thread, BLKIO);
         sum_of(&last, "pid", pid) == of_main() - before
     });
-    // taskstats has waits, too, that can't be, such as of 1 ns. topstat counts these apart.
+    // taskstats also has waits that are impossible, such as of 1 ns. topstat counts these separately.
     if !ended && last.lost.count("impossible") > 0 {
         harness::disturbed("some waits were impossible");
     }
@@ -252,7 +252,7 @@ fn a_process_has_what_its_threads_waited() {
     assert!(last.total >= waited, "the total is {} ns, the threads waited {waited} ns", last.total);
 }
 
-/// Threads that end as soon as they have what they waited for: when they leave their CPU they may have been reaped.
+/// The threads end as soon as their wait is over: they may have been reaped when they leave their CPU.
 fn what_a_thread_waited_at_its_end_is_its_process_s() {
     let _accounting = Accounting::set(true);
     let (file, stats) = (OnDisk::new(16), Taskstats::connect().expect("taskstats"));
@@ -266,7 +266,7 @@ fn who_waits_most_comes_first() {
     assert!((0..TRIES).any(|_| who_waits_most()), "impossible waits {TRIES} times");
 }
 
-/// False: the kernel has taken down a wait wrongly, so that this shows nothing.
+/// False: the kernel has recorded a wait wrongly, so this run shows nothing.
 fn who_waits_most() -> bool {
     let _accounting = Accounting::set(true);
     let file = OnDisk::new(16);
@@ -307,12 +307,12 @@ fn who_waits_most() -> bool {
     true
 }
 
-/// Who ends leaves the rows, and what it has waited stays: rows + other = total.
+/// A process that ends leaves the rows, and its waits stay: rows + other = total.
 fn what_has_ended_is_in_the_total() {
     assert!((0..TRIES).any(|_| what_has_ended()), "impossible waits {TRIES} times");
 }
 
-/// False: the kernel has taken down a wait wrongly, so that this shows nothing.
+/// False: the kernel has recorded a wait wrongly, so this run shows nothing.
 fn what_has_ended() -> bool {
     let _accounting = Accounting::set(true);
     let (file, stats) = (OnDisk::new(16), Taskstats::connect().expect("taskstats"));
@@ -335,7 +335,7 @@ fn what_has_ended() -> bool {
     true
 }
 
-/// A file of twice what may be in memory, used all over: pages come back that were thrown out too early.
+/// A file of twice the size of the allowed memory is read at random: pages that were evicted too early are read again.
 fn pressed_for_memory_is_as_taskstats_says() {
     const MEBIBYTES: usize = 16;
     let _accounting = Accounting::set(true);
@@ -345,7 +345,7 @@ fn pressed_for_memory_is_as_taskstats_says() {
     presser.expect("ready");
     group.take(presser.pid());
     let mut turns = Turns::new(&stats, presser.pid());
-    // As long as it takes until it has waited for each. A fast disk may give pages back before anybody waits for them.
+    // Repeats until the process has waited for each table. A fast disk may return pages before a reader waits for them.
     for _ in 0..TRIES {
         presser.tell("1000");
         presser.expect("pressed");
@@ -368,7 +368,7 @@ fn copying_on_writing_is_as_taskstats_says() {
     copier.expect("copied");
     assert!(turns.turn(&["delays/wpcopy"]), "nobody waited");
     let after = stats.of_process(copier.pid());
-    // Some pages it has written to before, or kernels copy along.
+    // The process has written to some pages before, and a kernel may copy several pages at once.
     assert!(after.wpcopy.1 - before.wpcopy.1 >= 1500, "{after:?}");
 }
 
@@ -378,7 +378,7 @@ fn swapping_in_is_as_taskstats_says() {
     let stats = Taskstats::connect().expect("taskstats");
     let group = Limited::memory("swapped", (MEBIBYTES as u64 / 2) << 20).expect("make a cgroup");
     let mut swapper = Role::start("swapper", &[]);
-    // After whoever is swapped to it: it can be switched off only when that has ended, or has its memory back.
+    // Dropped after the role that is swapped to it: it can be switched off only when the role has ended, or has its memory back.
     let _swap = SwapFile::new(2 * MEBIBYTES);
     swapper.expect("ready");
     group.take(swapper.pid());
@@ -390,10 +390,10 @@ fn swapping_in_is_as_taskstats_says() {
     swapper.finish();
 }
 
-/// One wait of some seconds is over at once. What is shown per second stays a second, but for the grain of the window.
+/// A wait of some seconds ends in one moment. The value per second stays at one second, but for the grain of the window.
 ///
-/// Where the kernel has taken down the wait wrongly (see [`impossible`]), or the test came too late to look while it was
-/// shown, there is nothing to see: another one is made.
+/// The test is repeated if the kernel has recorded the wait wrongly (see [`impossible`]), or if the test came too late to see the
+/// value.
 fn a_long_wait_is_not_of_one_moment() {
     const TRIES: u32 = 5;
     assert!((0..TRIES).any(|_| long_wait()), "the kernel's own figure was wrong, or the test too late, {TRIES} times");
@@ -401,7 +401,7 @@ fn a_long_wait_is_not_of_one_moment() {
 
 fn long_wait() -> bool {
     const BLOCK: u64 = 64 << 10;
-    /// Of ten slides that are in the period and one that fades.
+    /// The period has ten slides, and one more fades.
     const GRAIN: f64 = 1.11;
     let _accounting = Accounting::set(true);
     let (file, stats) = (OnDisk::new(1), Taskstats::connect().expect("taskstats"));
@@ -412,7 +412,7 @@ fn long_wait() -> bool {
     let before = stats.of_process(reader.pid()).blkio.0;
     let mut source = load(&Options::default());
     reader.tell("1");
-    /// A look within so long of the end of the wait finds at least half a second of it.
+    /// A snapshot within this time after the end of the wait finds at least half a second of it.
     const SOON: Duration = Duration::from_millis(400);
     let (mut found, mut wrong) = (Vec::new(), 0);
     let begun = Instant::now();
@@ -439,13 +439,13 @@ fn long_wait() -> bool {
         return false;
     }
     assert!(waited > 2_000_000_000, "the read was not throttled: {waited} ns");
-    // It fades from the moment in which the wait is over; the first look is some time later.
+    // The value fades from the end of the wait on; the first snapshot is some time later.
     assert!((0.5e9..=1e9 * GRAIN).contains(&(most as f64)), "{found:?}");
     assert_eq!(found.last(), Some(&0), "it has not faded: {found:?}");
     true
 }
 
-/// It says what to do; and tasks that were started before have no account, for nobody.
+/// The error contains the advice. Tasks that were started before have no account, in taskstats either.
 fn without_accounting_it_is_refused() {
     let accounting = Accounting::set(false);
     let refused = topstat_kernel::load(&[table("delays/blkio")], &Options::default()).err();
@@ -465,7 +465,8 @@ fn without_accounting_it_is_refused() {
     assert_eq!(sum_of(&snapshot(&mut *source, "delays/wpcopy"), "pid", copier.pid()), 0);
 }
 
-/// While it is off the rest is served. Once it was on, what is pinned is kept. By configuration, threads are ranked.
+/// While delay accounting is off, the daemon serves the other samples. Once it was on, the daemon keeps the pinned state. The
+/// configuration makes it rank threads.
 fn a_daemon_does_without_it_and_adopts_what_it_has_pinned() {
     let off = Accounting::set(false);
     let scratch = Scratch::new("delays-config");

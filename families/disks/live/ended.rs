@@ -17,7 +17,7 @@ const BYTES: &str = "disk_procs/bytes";
 const PROCESSES: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// On two disks, of which the second one was never used before.
+/// On two disks. The second one was never used before.
 fn ended_processes_are_no_objects() {
     let disks = [LoopDevice::new(16).expect("a loop device"), LoopDevice::new(16).expect("a loop device")];
     let mut source = load(&[BYTES], &everything());
@@ -27,7 +27,7 @@ fn ended_processes_are_no_objects() {
         dd.args(["of=/dev/null", "iflag=direct", "status=none", "bs=64k", "count=4"]).arg(format!("if={from}"));
         assert!(dd.status().expect("dd").success(), "dd reads");
     }
-    // Each has ended, and is freed after a grace period of RCU. One may lack a row: see `requests.rs`.
+    // Each process has ended, and is freed after a grace period of RCU. One may lack a row: see `requests.rs`.
     let mut last = Vec::new();
     let all = eventually(PATIENCE, || {
         let snapshot = snapshot(&mut *source, BYTES);

@@ -26,13 +26,13 @@ fn read(disk: &LoopDevice, group: &Group, blocks: u64) {
     let mut dd = Command::new("dd");
     dd.args(["of=/dev/null", "iflag=direct", "status=none"]).arg(format!("if={}", disk.path.display()));
     dd.arg(format!("bs={BLOCK}")).arg(format!("count={blocks}"));
-    // SAFETY: a write to a file, of memory that is there already.
+    // SAFETY: a write to a file, from memory that exists already.
     unsafe { dd.pre_exec(move || fs::write(&procs, "0")) };
     assert!(dd.status().expect("dd").success(), "dd reads");
 }
 
-/// On a host that has v1, too, both are in one group there. A round may lack requests that the kernel told no observer of
-/// (see `requests.rs`): one has all.
+/// On a host that has v1, too, both are in one group of v1. A round may lack requests that no observer sees (see `requests.rs`);
+/// one round must have all.
 fn groups_of_one_parent_are_told_apart() {
     const ROUNDS: usize = 5;
     let groups = ["one", "two"].map(|name| Group::new(name).expect("a cgroup"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests of fio to a disk of its own, against what fio, /proc/diskstats and io.stat say of them.
+//! fio's requests to a separate disk, compared with the counts of fio, /proc/diskstats and io.stat.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -27,10 +27,10 @@ pub fn cases() -> Vec<Case> {
 
 const BYTES: &str = "disk_procs/bytes";
 
-/// Read and written, as rows have it.
+/// Read and written, as in rows.
 type Parts = [u64; 2];
 
-/// The sum of rows of this disk, whose column has a value. None has a request in flight.
+/// The sum of this disk's rows whose column has the value. No row has a request in flight.
 fn parts(snapshot: &Snapshot, disk: &LoopDevice, column: &str, value: &Field) -> Parts {
     let at = |name| snapshot.column(name).expect("a column");
     let (device, in_flight, column) = (at("device"), at("in_flight"), at(column));
@@ -40,7 +40,7 @@ fn parts(snapshot: &Snapshot, disk: &LoopDevice, column: &str, value: &Field) ->
     rows.iter().fold([0; 2], |sum, row| [sum[0] + row.parts[0], sum[1] + row.parts[1]])
 }
 
-/// Bytes and requests, as fio and diskstats count them.
+/// Bytes and requests, as in fio and diskstats.
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
     bytes: Parts,
@@ -53,8 +53,8 @@ const SMALL: [&str; 2] = ["--bs=4k", "--size=8m"];
 /// Blocks of 1 MiB.
 const LARGE: [&str; 3] = ["--bs=1m", "--size=64m", "--loops=2"];
 
-/// Has fio read and write such blocks, past the page cache, at random so that no requests are joined; in a group if there
-/// is one.
+/// Runs fio: it reads and writes blocks past the page cache, at random, so that no requests are joined; in the group, if there is
+/// one.
 fn fio(disk: &LoopDevice, blocks: &[&str], group: Option<&Group>) -> Counted {
     let what = [&["--rw=randrw", "--ioengine=psync"], blocks].concat();
     let said = fio_said(start_fio(disk, &what, group));
@@ -63,25 +63,25 @@ fn fio(disk: &LoopDevice, blocks: &[&str], group: Option<&Group>) -> Counted {
     Counted { bytes: both("io_bytes"), ops: both("total_ios") }
 }
 
-/// Starts one, past the page cache.
+/// Starts fio, past the page cache.
 fn start_fio(disk: &LoopDevice, what: &[&str], group: Option<&Group>) -> Child {
     let mut fio = Command::new("fio");
     fio.args(["--name=topstat", "--direct=1"]).args(what);
     fio.args(["--thread=0", "--output-format=json", "--filename"]).arg(&disk.path);
     if let Some(group) = group {
         let procs = group.folder().join("cgroup.procs");
-        // SAFETY: a write to a file, of memory that is there already.
+        // SAFETY: a write to a file, from memory that exists already.
         unsafe { fio.pre_exec(move || fs::write(&procs, "0")) };
     }
     fio.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fio")
 }
 
-/// What it says of its job when it has ended.
+/// fio's report on its job, after its end.
 fn fio_said(fio: Child) -> Value {
     let output = fio.wait_with_output().expect("fio");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "fio: {said} {}", String::from_utf8_lossy(&output.stderr));
-    // Notes of fio's may stand before it.
+    // fio may print notes before the report.
     let mut said: Value = serde_json::from_str(&said[said.find('{').expect("a document")..]).expect("JSON");
     said["jobs"][0].take()
 }
@@ -93,7 +93,7 @@ fn counters(disk: &LoopDevice) -> Vec<u64> {
     line.expect("the disk")[3..].iter().map(|word| word.parse().expect("a number")).collect()
 }
 
-/// Of a disk, and the milliseconds that its requests took.
+/// The counts of a disk, and the milliseconds that its requests took.
 fn diskstats(disk: &LoopDevice) -> (Counted, Parts) {
     let words = counters(disk);
     let counted = Counted { bytes: [words[2] * 512, words[6] * 512], ops: [words[0], words[4]] };
@@ -104,9 +104,9 @@ fn less(after: Parts, before: Parts) -> Parts {
     [after[0] - before[0], after[1] - before[1]]
 }
 
-/// There are virtual machines whose kernel runs no tracing program while a process of the machine's own is on the CPU, and
-/// counts that nowhere: of ten thousand requests, a few are done just then. So a round may lack requests that no observer
-/// was told of; none has too many, and one has all.
+/// Some virtual machines run no tracing program while a process of the hypervisor is on the CPU, and do not count these
+/// omissions. This affects a few of ten thousand requests. So a round may lack requests that no observer sees. No round has too
+/// many, and one round must have all.
 fn all_in_one_round(mut round: impl FnMut() -> (Counted, Counted)) {
     const ROUNDS: usize = 5;
     let mut rounds = Vec::new();
@@ -123,7 +123,7 @@ fn all_in_one_round(mut round: impl FnMut() -> (Counted, Counted)) {
     panic!("some is missing in each round: {rounds:?}");
 }
 
-/// What is shown of a disk in both tables of a sample, of the rows whose column has this value.
+/// The counts in both tables of a sample, for this disk's rows whose column has the value.
 fn shown(source: &mut dyn Source, sample: &str, disk: &LoopDevice, column: &str, value: &Field) -> Counted {
     let mut of = |table| parts(&snapshot(source, &format!("{sample}/{table}")), disk, column, value);
     Counted { bytes: of("bytes"), ops: of("ops") }
@@ -137,7 +137,7 @@ fn a_process_has_what_fio_and_diskstats_say() {
         let (before, _) = diskstats(&disk);
         let truth = fio(&disk, &SMALL, None);
         let (after, _) = diskstats(&disk);
-        // Nobody else uses this disk. fio looks at it before it begins, through the page cache.
+        // No other process uses this disk. fio reads it through the page cache before it begins.
         let kernel = Counted { bytes: less(after.bytes, before.bytes), ops: less(after.ops, before.ops) };
         assert_eq!((kernel.bytes[1], kernel.ops[1]), (truth.bytes[1], truth.ops[1]), "written is what fio has written");
         assert!(kernel.bytes[0] >= truth.bytes[0] && kernel.ops[0] >= truth.ops[0], "{kernel:?}, fio: {truth:?}");
@@ -145,9 +145,9 @@ fn a_process_has_what_fio_and_diskstats_say() {
     });
 }
 
-/// Both count from the same moment. The kernel counts until it has ended a request, after it has woken who waits for it;
-/// that takes microseconds, and as long as it likes where others want the CPU. So no request is shown to wait longer than
-/// the kernel says, and large ones, in which microseconds vanish, about as long, unless every round is disturbed.
+/// Both count from the same moment. The kernel counts until it has ended a request, after it has woken the waiting process. That
+/// takes microseconds, or longer if other tasks want the CPU. So no shown wait is longer than the kernel's. For large requests,
+/// where microseconds do not matter, it is about as long, unless every round is disturbed.
 fn requests_wait_as_long_as_diskstats_says() {
     const ROUNDS: usize = 10;
     const ROUNDING_MS: u64 = 1;
@@ -161,7 +161,7 @@ fn requests_wait_as_long_as_diskstats_says() {
         let (_, after) = diskstats(&disk);
         let took_ms: u64 = less(after, before).iter().sum();
         let wait_ns: u64 = parts(&snapshot(&mut *source, "disk_procs/wait"), &disk, "comm", &comm).iter().sum();
-        // The milliseconds of each part are cut to whole ones.
+        // The milliseconds of each part are rounded down.
         assert!(wait_ns <= (took_ms + 4 * ROUNDING_MS) * 1_000_000, "{wait_ns} ns, but {took_ms} ms");
         shares.push(wait_ns as f64 / (took_ms as f64 * 1e6));
     }
@@ -177,14 +177,14 @@ fn a_group_has_what_fio_says() {
         let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"], &everything());
         let mut truth = fio(&disk, &SMALL, Some(&group));
         let shown = shown(&mut *source, "disk_cgroups", &disk, "cgroup", &path);
-        // fio looks at the disk before it begins, which it does not count.
+        // fio reads the disk before it begins, and does not count that.
         truth.bytes[0] = truth.bytes[0].max(shown.bytes[0]);
         truth.ops[0] = truth.ops[0].max(shown.ops[0]);
         (shown, truth)
     });
 }
 
-/// What the kernel itself counts for the group, where it does.
+/// The kernel's own counts of the group, where it has them.
 fn a_group_has_what_io_stat_says() {
     all_in_one_round(|| {
         let disk = LoopDevice::new(16).expect("a loop device");
@@ -196,7 +196,7 @@ fn a_group_has_what_io_stat_says() {
     });
 }
 
-/// Of a disk, by the controller `io`.
+/// The counts of a disk in the controller `io`.
 fn io_stat(group: &Group, disk: &LoopDevice) -> Counted {
     let stat = fs::read_to_string(group.folder().join("io.stat")).expect("io.stat");
     let device = fs::read_to_string(format!("/sys/block/{}/dev", disk.name)).expect("its number");
@@ -209,7 +209,7 @@ fn io_stat(group: &Group, disk: &LoopDevice) -> Counted {
     Counted { bytes: [number("rbytes="), number("wbytes=")], ops: [number("rios="), number("wios=")] }
 }
 
-/// The rows of a disk, after all its requests are done.
+/// The rows of a disk, after all its requests are completed.
 fn rows<'a>(snapshot: &'a Snapshot, disk: &LoopDevice) -> Vec<&'a Row> {
     let (device, in_flight) =
         (snapshot.column("device").expect("a column"), snapshot.column("in_flight").expect("a column"));
@@ -219,16 +219,15 @@ fn rows<'a>(snapshot: &'a Snapshot, disk: &LoopDevice) -> Vec<&'a Row> {
     rows
 }
 
-/// How much a disk was written to by each process, least first.
+/// The bytes that each process has written to a disk, in ascending order.
 fn written(snapshot: &Snapshot, disk: &LoopDevice) -> Vec<u64> {
     let mut written: Vec<_> = rows(snapshot, disk).iter().map(|row| row.parts[1]).filter(|bytes| *bytes > 0).collect();
     written.sort_unstable();
     written
 }
 
-/// What several processes write at once, in several ways, each to a part of the disk: one request after the other, with a
-/// flush after each, and many at a time, which an elevator joins. A thousandth may be missing, for the reason that
-/// `all_in_one_round` has.
+/// Several processes write at once, in different ways, each to a part of the disk: single requests, requests with a flush after
+/// each, and many requests at a time, which an elevator joins. A thousandth may be missing, for the reason in `all_in_one_round`.
 fn each_of_several_writers_is_named() {
     const ROUNDS: usize = 5;
     const ELEVATORS: [&str; 2] = ["none", "mq-deadline"];
@@ -297,7 +296,7 @@ fn flushes_and_discards_are_no_writes() {
         let mut sum =
             |table: &str| -> u64 { rows(&snapshot(&mut *source, table), &disk).iter().map(|row| row.parts[1]).sum() };
         let shown = TABLES.map(&mut sum);
-        // To the kernel a flush is a write without bytes.
+        // For the kernel a flush is a write without bytes.
         assert_eq!(grown(4) - writes, grown(4) - grown(6) * 512 / 4096, "fio's writes are all that the disk had");
         assert!(grown(4) - writes >= syncs && grown(13) > 0, "{syncs} times flushed, {after:?}");
         let truth = [bytes, writes, grown(4) - writes, grown(13) * 512];
@@ -306,18 +305,18 @@ fn flushes_and_discards_are_no_writes() {
     });
 }
 
-/// Each of so many processes reads once within a period: what finds no place is in `other`, and told. A fifth of the
-/// requests finds none; so few as may be kept from every observer (see `all_in_one_round`) hide nothing of that.
+/// Each of `USERS` processes reads once within a period. Requests without a place, a fifth of all, are in `other`, and counted.
+/// The few requests that no observer sees (see `all_in_one_round`) do not hide this.
 fn more_users_than_there_are_places() {
     const USERS: u64 = 4500;
     const BLOCK: u64 = 4096;
-    /// Of objects of both samples: KEYED_BUCKETS of logic.h by KEYED_WAYS.
+    /// The objects of both samples: KEYED_BUCKETS of logic.h by KEYED_WAYS.
     const PLACES: u64 = 3584;
     const KEPT_MOST: u64 = USERS / 500 * BLOCK;
     let disk = LoopDevice::new(32).expect("a loop device");
     let mut source = load(&["disk_procs/bytes"], &everything());
     let before = diskstats(&disk).0.bytes[0];
-    // One process after the other, each of which reads a block of its own, past the page cache.
+    // One process after the other; each reads a different block, past the page cache.
     let read = r#"i=0; while [ $i -lt $2 ]; do dd if=$1 of=/dev/null bs=4096 count=1 skip=$i iflag=direct status=none || exit 1; i=$((i + 1)); done"#;
     let users = USERS.to_string();
     let read = Command::new("sh").args(["-c", read, "sh"]).arg(&disk.path).arg(&users).status().expect("sh");

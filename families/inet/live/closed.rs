@@ -28,8 +28,8 @@ const BPS: &str = "tcp_v4/conns_bps";
 const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 
-/// Opens a connection, sends so many bytes, has one byte back, and closes both ends; for each of these sizes. What each has
-/// sent, by its ends as the client sees them.
+/// For each size: opens a connection, sends this many bytes, receives one byte, and closes both ends. Returns the bytes sent by
+/// each connection, by its ends as the client sees them.
 fn short_connections(sizes: impl Iterator<Item = u64>) -> HashMap<Key, u64> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ fn short_connections(sizes: impl Iterator<Item = u64>) -> HashMap<Key, u64> {
         }
         serving.join().unwrap();
     });
-    // The client's last ACK, and what follows of it.
+    // The client's last ACK, and its effects, need some time.
     std::thread::sleep(Duration::from_millis(100));
     sent
 }
@@ -69,25 +69,25 @@ fn closed(view: &View) -> HashMap<Key, [u64; 2]> {
     view.sockets.iter().filter(|s| s.closed).map(|s| (s.key, [s.rx, s.tx])).collect()
 }
 
-/// Both ends of each, in bits.
+/// Both ends of each connection, in bits.
 fn ends(sent: &HashMap<Key, u64>) -> HashMap<Key, [u64; 2]> {
     sent.iter()
         .flat_map(|(key, size)| [(*key, [8, 8 * size]), (Key::new(key.remote, key.local), [8 * size, 8])])
         .collect()
 }
 
-/// How many were turned away, ever.
+/// The number of closed connections ever that found no place.
 fn unkept(watch: &mut Watch) -> u64 {
     watch.source().dump(&table(BPS)).unwrap().unkept.expect("rows of closed connections stay")
 }
 
-/// Bytes of each, as the generator has sent them, and whose they were.
+/// Checks the bytes of each connection against the generator's, and the owners.
 fn short_connections_have_their_rows() {
     let count = pace::work(300, 60);
     let mut watch = Watch::load(&[PPS, BPS, BYTES], &everything());
     let sent = short_connections((0..count).map(|i| 1000 + 7 * i));
     let view = watch.snapshot(BPS);
-    // A kernel that preempts tasks may leave a program out. A connection of which no program has seen the end has no row.
+    // A kernel that preempts tasks may skip a program. A connection whose end no program has seen has no row.
     if view.snapshot.lost.count("skipped") > 0 {
         harness::disturbed("the kernel left programs out");
     }
@@ -106,17 +106,18 @@ fn short_connections_have_their_rows() {
     note(format!("{} closed connections: their bytes are the generator's", sent.len()));
 }
 
-/// Rows that are proven are the largest, in order, though most have found no room.
+/// Proven rows are the largest, in order, though most connections have found no place.
 fn what_does_not_fit_is_counted() {
     let count = pace::work(400, 120);
     let options = Options { top: 8, period_ms: ENDLESS_MS, ..Options::default() };
     let mut watch = Watch::load(&[BPS], &options);
-    // Every second one is larger than all before, so that some are turned away at once, and others make way.
+    // Every second connection is larger than all before it, so some find no place at once, and others lose theirs.
     let sent = short_connections((0..count).map(|i| if i % 2 == 0 { 10_000 + 100 * i } else { 500 + i }));
     let view = watch.snapshot(BPS);
     let unkept = unkept(&mut watch);
     assert!(unkept > 0, "{}", view.summary());
-    // Others' connections may be among the rows: ours are all there that are larger than the smallest proven row.
+    // Other connections of the host may have rows, too. All of the test's connections that are larger than the smallest proven
+    // row must have rows.
     let proven: Vec<_> = view.sockets.iter().take(view.snapshot.proven as usize).map(|s| s.value).collect();
     let least = *proven.last().unwrap_or_else(|| panic!("nothing is proven: {}", view.summary()));
     let missing: Vec<_> =
@@ -125,7 +126,7 @@ fn what_does_not_fit_is_counted() {
     note(format!("{} of {} proven, {unkept} unkept", proven.len(), view.sockets.len()));
 }
 
-/// A period and a slide after, none is left.
+/// All closed rows are gone a period and a slide later.
 fn closed_rows_age_out() {
     let options = Options { period_ms: 2000, ..everything() };
     let mut watch = Watch::load(&[BPS], &options);
@@ -140,7 +141,7 @@ fn closed_rows_age_out() {
     assert!(sent.keys().all(|key| !rows.contains_key(key)), "{rows:?}");
 }
 
-/// The socket is the same, and so is its cookie.
+/// The socket stays the same, and so does its cookie.
 fn a_socket_used_again_has_a_row_for_each_connection() {
     let mut watch = Watch::load(&[BPS], &everything());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -163,13 +164,13 @@ fn a_socket_used_again_has_a_row_for_each_connection() {
     }
 }
 
-/// 1000 bytes, to be read at the other end.
+/// Sends 1000 bytes, and reads them at the other end.
 fn carry(from: &mut TcpStream, to: &mut TcpStream) {
     from.write_all(&[7; 1000]).unwrap();
     to.read_exact(&mut [0; 1000]).unwrap();
 }
 
-/// Both ends of a connection, by which that was carried: the client's, and the accepted one.
+/// The client's and the accepted end of a connection that has carried 1000 bytes.
 fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut accepted = listener.accept().unwrap().0;
@@ -177,8 +178,8 @@ fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
     (client, accepted)
 }
 
-/// Connections that are in the table of one CPU alone close on another one, which is read first, while snapshots are taken:
-/// none is without a row. (T9 in the engine's `keep.h`.)
+/// Connections that are in the table of one CPU alone close on another CPU, which is read first, while snapshots are taken: each
+/// connection has a row. (T9 in the engine's `keep.h`.)
 fn none_is_missed_that_closes_while_cpus_are_read() {
     const AT_ONCE: usize = 40;
     let rounds = pace::work(8, 2);
@@ -203,7 +204,7 @@ fn none_is_missed_that_closes_while_cpus_are_read() {
                 let pairs: Vec<_> = (0..AT_ONCE).map(|_| pair(&listener)).collect();
                 let keys = pairs.iter().map(|(client, _)| Key::new(client.local_addr().unwrap(), server));
                 known.lock().unwrap().extend(keys);
-                // Some snapshots have them all alive.
+                // Some snapshots see all of them open.
                 std::thread::sleep(Duration::from_millis(20));
                 stay_on(closes_on);
                 for (client, accepted) in pairs {
@@ -235,8 +236,8 @@ fn none_is_missed_that_closes_while_cpus_are_read() {
     ));
 }
 
-/// With a delay much is not pushed yet when a connection closes, and readers push it for connections meanwhile: all of it is in
-/// what is kept. Where the close could not wait for a reader, no row is proven that is worth less.
+/// With a delay, a closing connection has amounts that are not pushed yet, and readers push amounts at the same time: the kept
+/// row has all of them. If a close could not wait for a reader, no row with a smaller value is proven.
 fn rows_are_whole_with_a_delay_while_readers_settle() {
     const AT_ONCE: usize = 25;
     let rounds = pace::work(16, 2);
@@ -272,7 +273,7 @@ fn rows_are_whole_with_a_delay_while_readers_settle() {
     let rows = closed(&view);
     let both = |(key, size): (&Key, &u64)| [(*key, [0, 8 * size]), (Key::new(key.remote, key.local), [8 * size, 0])];
     let wrong: Vec<_> = sent.iter().flat_map(both).filter(|(key, bits)| rows.get(key) != Some(bits)).collect();
-    // A connection without a row may be worth as much as the last proven row; the row of one that has a row is not proven.
+    // A connection without a row may be worth as much as the last proven row. If a row of it exists, it is not proven.
     let proven: Vec<_> = view.sockets.iter().filter(|row| row.rank <= view.snapshot.proven).collect();
     let least = proven.last().map_or(u64::MAX, |row| row.value);
     let contradicted = |(key, bits): &&(Key, [u64; 2])| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Datagrams of every kind are counted once, at both ends, for the sample of their socket: whichever way UDP is counted. And
-//! which way that is.
+//! Datagrams of every kind are counted once, at both ends, in the sample of their socket, in either variant of counting. Also
+//! which variant runs.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -67,8 +67,7 @@ impl Pair {
         Self { kind, one, other }
     }
 
-    /// Both ends have counted so many packets, and so many bytes in them, from the one to the other; in the sample of the
-    /// sockets, and in no other.
+    /// Checks that both ends have counted this many packets and bytes, from `one` to `other`, in the sample of the sockets alone.
     fn assert_counted(&self, watch: &mut Watch, packets: u64, bytes: u64, title: &str) {
         let ends = [&self.one, &self.other].map(|socket| {
             let shown = socket.local_addr().unwrap();
@@ -95,7 +94,7 @@ fn hooks() -> Vec<String> {
     state.programs().into_iter().map(|program| program.hook).collect()
 }
 
-/// Where UDP is counted by its functions, no packet of TCP's runs into a program of UDP's.
+/// Where UDP is counted by its functions, packets of TCP run no program of UDP.
 fn one_way_is_attached() {
     let hooks = hooks();
     let has = |name: &str| hooks.iter().any(|hook| hook == name);
@@ -106,7 +105,7 @@ fn one_way_is_attached() {
     note(hooks.join(", "));
 }
 
-/// `topstat check` says which way it is, and why; what is set is taken, or refused.
+/// `topstat check` shows the variant and the reason. A valid setting is used, and an invalid one refused.
 fn a_way_that_is_asked_for() {
     let topstat = |words: &[&str], way: Option<&str>| {
         let mut command = role::command("topstat");
@@ -127,7 +126,7 @@ fn a_way_that_is_asked_for() {
     note(as_it_is);
 }
 
-/// MSG_MORE, and UDP_CORK.
+/// `MSG_MORE` and `UDP_CORK`.
 fn made_up_of_several_calls() {
     let mut watch = Watch::load(&TABLES, &everything());
     for kind in KINDS {
@@ -148,7 +147,7 @@ fn made_up_of_several_calls() {
     }
 }
 
-/// UDP_SEGMENT and UDP_GRO; the last segment is shorter. Alone, and made up of several calls.
+/// `UDP_SEGMENT` and `UDP_GRO`; the last segment is shorter. Sent by one call, and by several calls.
 fn segments_of_every_family() {
     const SEGMENT: usize = 1000;
     const SEGMENTS: usize = 12;
@@ -179,11 +178,11 @@ fn segments_of_every_family() {
     }
 }
 
-/// Options of IPv4 and extension headers of IPv6 are no payload.
+/// Options of IPv4 and extension headers of IPv6 do not count as payload.
 fn behind_options() {
-    /// Three times nothing, and the end.
+    /// Three no-operations, and the end of options.
     const IP: [u8; 4] = [1, 1, 1, 0];
-    /// Of eight bytes; but for the first two, padding.
+    /// Eight bytes: the first two are the header, the others padding.
     const DESTINATION: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
     let mut watch = Watch::load(&TABLES, &everything());
     for kind in [Kind::V4, Kind::V6] {
@@ -205,7 +204,7 @@ fn of(view: &View, key: Key) -> (u64, u64) {
     view.find(key).map_or((0, 0), |row| (row.rx, row.tx))
 }
 
-/// A datagram that IP cuts is one, at both ends.
+/// A datagram that IP cuts into fragments counts once, at both ends.
 fn cut_into_fragments() {
     const SIZE: usize = 9000;
     let net = Bridged::new();
@@ -227,7 +226,7 @@ fn cut_into_fragments() {
     }
 }
 
-/// What a full buffer refuses has been received.
+/// Datagrams that a full buffer refuses count as received.
 fn refused_by_a_full_buffer() {
     const DATAGRAMS: u64 = 200;
     let mut watch = Watch::load(&TABLES, &everything());
@@ -243,12 +242,13 @@ fn refused_by_a_full_buffer() {
     note(format!("{got} of {DATAGRAMS} were kept"));
 }
 
-/// What the socket's own filter refuses has been received where packets are counted: they pass by before.
+/// Datagrams that the socket's own filter refuses count as received where packets are counted: they are counted before the
+/// filter.
 fn refused_by_a_filter() {
     const DATAGRAMS: u64 = 20;
     let mut watch = Watch::load(&TABLES, &everything());
     let pair = Pair::new(Kind::V4);
-    // One instruction: return 0, which is how much of the packet is let in.
+    // One instruction, return 0: no byte of the packet is let in.
     let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
     let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
     set(&pair.other, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter);
@@ -262,7 +262,7 @@ fn refused_by_a_filter() {
     assert_eq!(shown, [(0, DATAGRAMS), (received, 0)], "{}", view.summary());
 }
 
-/// What UDP does not hand to IP is not counted: too large, no way there, a call that ends what it began.
+/// Sends that UDP does not hand to IP are not counted: too large, no route, an aborted call.
 fn not_sent() {
     let ns = Netns::new("nowhere");
     let mut watch = Watch::load(&TABLES, &everything());
@@ -283,7 +283,7 @@ fn not_sent() {
     }
 }
 
-/// Whoever makes datagrams up himself is no socket of UDP's; who receives them is.
+/// A raw socket that sends datagrams is no UDP socket; their receiver is one.
 fn of_raw_sockets() {
     const PAYLOAD: usize = 24;
     let mut watch = Watch::load(&TABLES, &everything());
@@ -291,7 +291,7 @@ fn of_raw_sockets() {
     receiver.set_read_timeout(Some(pace::patience(Duration::from_secs(5)))).unwrap();
     let to = receiver.local_addr().unwrap();
     let raw = socket(libc::SOCK_RAW, libc::IPPROTO_UDP);
-    // Its header: from port 7, to the receiver, the length, and no checksum.
+    // The UDP header: from port 7, to the receiver, the length, and no checksum.
     let length = (8 + PAYLOAD) as u16;
     let header = [7, to.port(), length, 0].map(u16::to_be_bytes).concat();
     let datagram = [header, vec![1; PAYLOAD]].concat();
@@ -308,7 +308,8 @@ fn of_raw_sockets() {
     }
 }
 
-/// One socket that all threads send by, and one each, all at once: none interrupts another's count.
+/// All threads send at the same time, by one shared socket and by one separate socket each: no thread disturbs another one's
+/// count.
 fn from_many_threads() {
     const THREADS: u64 = 4;
     let each = pace::work(5000, 500);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs of others at cgroups that are attached the old way, which lets no other beside them. They would be in the way
-//! of everybody at the host's root, so topstat runs in a cgroup namespace, whose root is a group of the test's own.
+//! Programs of other tools at cgroups, attached exclusively. At the host's root they would block every other program, so topstat
+//! runs in a cgroup namespace whose root is a group of the test.
 
 use std::fs::File;
 use std::process::{Command, Output};
@@ -18,13 +18,13 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Of `BPF_PROG_ATTACH`.
+/// Arguments of `BPF_PROG_ATTACH`.
 const INGRESS: u32 = 0;
 const EGRESS: u32 = 1;
 const ALONE: u32 = 0;
 const ALLOW_OVERRIDE: u32 = 1;
 
-/// Runs topstat where the group is the root of the only hierarchy of v2 that shows all of itself.
+/// Runs topstat in a place where the group is the root of the only mounted hierarchy of v2.
 fn topstat_below(group: &Group, words: &str) -> Output {
     let script = format!(
         "echo $$ >{}/cgroup.procs && exec unshare --cgroup --mount sh -c \
@@ -33,7 +33,7 @@ fn topstat_below(group: &Group, words: &str) -> Output {
     );
     let mut topstat = Command::new("sh");
     topstat.args(["-c", &script]).arg(std::env::current_exe().expect("the path of this program"));
-    // So that it has programs at the cgroup, whatever the kernel.
+    // So that topstat attaches programs to the cgroup on every kernel.
     topstat.env("TOPSTAT_UDP", "packets");
     topstat.env(role::VARIABLE, "topstat").output().expect("run topstat")
 }
@@ -64,7 +64,7 @@ fn at_the_root_before_topstat() {
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
 }
 
-/// The kernel refuses the other program, not topstat's.
+/// The kernel refuses the other program, and not topstat's.
 fn at_the_root_after_topstat() {
     let group = Group::new("after").expect("make a group");
     let program = instructions::let_pass().expect("load a program");
@@ -79,7 +79,7 @@ fn at_the_root_after_topstat() {
     assert!(there.status.success(), "beside those that allow it: {}", String::from_utf8_lossy(&there.stderr));
 }
 
-/// Whichever comes first, both are run: what is exclusive is so at its own cgroup.
+/// Both programs run, whichever is attached first: an exclusive program excludes others at its own cgroup alone.
 fn in_a_group_below() {
     const PPS: &str = "udp_v4/conns_pps";
     let program = instructions::let_pass().expect("load a program");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where TCP's own counters are read: rows are what TCP_INFO says at the moment of the snapshot, whatever the delay, and
-//! however many look at a connection at once. And hooks that are for UDP alone are there when a table of UDP is on.
+//! Where TCP's own counters are read, rows equal TCP_INFO at the moment of the snapshot, whatever the delay, and however many
+//! readers run at once. Also: hooks for UDP alone are attached while a table of UDP is on.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -41,9 +41,10 @@ fn pairs(count: usize) -> Vec<Pair> {
     (0..count).map(pair).collect()
 }
 
-/// Has them exchange messages of different sizes, some more often than others, until told to stop; but each pair at least one.
+/// Lets the pairs exchange messages of different sizes, some more often than others, until `stop` is set. Each pair exchanges at
+/// least one message.
 fn exchange(pairs: &[Pair], stop: &AtomicBool) {
-    /// The rarest speak in each of so many rounds.
+    /// The rarest pairs speak once in this many rounds.
     const RAREST: usize = 7;
     let mut buffer = vec![7_u8; 4000];
     for round in 1_usize.. {
@@ -68,8 +69,8 @@ fn counts(pairs: &[Pair]) -> Vec<(Key, Counts)> {
     pairs.iter().flat_map(|pair| [of(&pair.client), of(&pair.server)]).collect()
 }
 
-/// Each value is what TCP_INFO says at some moment between one just before the snapshot and one just after it; and all rows
-/// are proven, unless what could not be ordered is told.
+/// Each value equals TCP_INFO at some moment between one just before the snapshot and one just after it. All rows are proven,
+/// unless `contended` counts pushes that were not ordered.
 fn equal_tcp_info_under_load() {
     const PAIRS: usize = 40;
     const ROUNDS: usize = 15;
@@ -89,7 +90,7 @@ fn equal_tcp_info_under_load() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let load = scope.spawn(|| exchange(&pairs, &stop));
-            // Somebody else who reads, of the same sockets and of tables of its own.
+            // Another reader of the same sockets, with tables of a separate state.
             let other = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     beside.peek(BYTES);
@@ -123,24 +124,24 @@ fn check(watch: &mut Watch, pairs: &[Pair], begin: &[(Key, Counts)], title: &str
         for ((key, begin), ((_, before), (_, after))) in begin.iter().zip(before.iter().zip(&after)) {
             let (least, most) = (of(&before.since(begin)), of(&after.since(begin)));
             let value = view.find(*key).map_or(0, |row| row.value);
-            // A reader leaves the last byte that came to the next look where somebody has the socket's lock: it may be a FIN.
+            // A reader leaves the last received byte to the next look while the socket's lock is held: the byte may be a FIN.
             let least = if path == BYTES { least.saturating_sub(1) } else { least };
             assert!((least..=most).contains(&value), "{title}, {path}: {key:?} has {value}, not {least} to {most}");
         }
-        // What an interrupt pushed while its CPU was ordering something else may be more than a row.
+        // An amount that an interrupt pushed while its CPU was ordering another object may be larger than a row.
         let all = view.snapshot.proven as usize == view.snapshot.rows.len();
         assert!(all || view.snapshot.lost.contended > 0, "{title}: {}", view.summary());
     }
 }
 
-/// A client has sent, and has received nothing yet, when a reader comes. The window has that request all the same: after a
-/// period was changed, and after silence.
+/// A reader runs after a client has sent a request and before it has received the response. The window contains the request all
+/// the same: after a change of the period, and after silence.
 fn a_request_that_readers_see_before_its_response() {
-    /// Long enough that no acknowledgement is outstanding.
+    /// Long enough for all outstanding acknowledgements.
     const REST: Duration = Duration::from_millis(100);
-    /// After which a reader takes a connection off its list.
+    /// A silence after which a reader takes a connection off its list.
     const SILENCE: Duration = Duration::from_millis(1200);
-    /// The window after silence, and how soon it has to be read to have all.
+    /// The window after silence, and the time within which a reader finds all of it.
     const PERIOD_MS: u32 = 1000;
     const SOON: Duration = Duration::from_millis(500);
     let pairs = pairs(1);
@@ -149,7 +150,7 @@ fn a_request_that_readers_see_before_its_response() {
     let state: Arc<dyn State> = load_state(inet(), &tables, &options).unwrap_or_else(|e| panic!("{e}"));
     let mut watch = Watch::of(Arc::clone(&state).reader().unwrap());
     let period = |path: &str, ms| update(&*state, &table(path), |settings| settings.period_ms = ms).unwrap();
-    // Later acknowledgements are held back for the response.
+    // Later acknowledgements are delayed until the response.
     let exchange = || exchange(&pairs, &AtomicBool::new(true));
     let once = |watch: &mut Watch| {
         (&pairs[0].client).write_all(&[1]).unwrap();
@@ -173,7 +174,7 @@ fn a_request_that_readers_see_before_its_response() {
     for round in 0..5 {
         exchange();
         std::thread::sleep(REST);
-        // Tables with the same period, and with different ones.
+        // Tables with the same period, and with different periods.
         period(PPS, ENDLESS_MS + round * 1000);
         period(BPS, ENDLESS_MS + round % 2 * 500_000);
         let begin = counts(&pairs);
@@ -191,7 +192,7 @@ fn a_request_that_readers_see_before_its_response() {
         std::thread::sleep(REST);
         let (begin, begun) = (counts(&pairs), Instant::now());
         once(&mut watch);
-        // The rows are judged where they were read in time.
+        // The rows are checked only if they were read in time.
         let checked =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&mut watch, &begin, "after silence")));
         let in_time = begun.elapsed() < SOON;
@@ -203,7 +204,7 @@ fn a_request_that_readers_see_before_its_response() {
     assert!(soon, "no exchange took less than {SOON:?}");
 }
 
-/// Only a table of TCP is loaded; then one of UDP is switched on, and off, and on.
+/// Only a table of TCP is loaded; then a table of UDP is switched on, off, and on.
 fn udp_that_is_switched_on_later() {
     let own = || Ids::of_process("self").links.len();
     let state: Arc<dyn State> = load_state(inet(), &[table(PPS)], &everything()).unwrap_or_else(|e| panic!("{e}"));

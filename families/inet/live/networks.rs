@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Across network namespaces, a bridge and virtual cables: a packet is counted once per socket, however many devices it
-//! crosses; and segments that are sent again.
+//! Across network namespaces, a bridge and virtual cables: a packet counts once per socket, however many devices it crosses. Also
+//! retransmitted segments.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -43,7 +43,7 @@ fn sum(truth: &Truth, of: fn(&Counts) -> u64) -> u64 {
     truth.values().map(of).sum()
 }
 
-/// With and without segmentation left to the device, so that GRO joins what arrives as single packets.
+/// With and without segmentation by the device; without it, GRO joins packets that arrive one by one.
 fn across_a_bridge() {
     let net = Bridged::new();
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
@@ -53,7 +53,7 @@ fn across_a_bridge() {
         ("large, cut by the sender", Mode::Bulk, 300_000, pace::work(30, 5), false),
     ] {
         if !gso {
-            // Whatever TCP queues is cut before it reaches the cable.
+            // TCP's packets are cut before they reach the cable.
             net.left.ip("link set eth0 gso_max_segs 1");
         }
         let config = Config { connections: 10, mode, request_size: size, ..Config::default() };
@@ -64,7 +64,7 @@ fn across_a_bridge() {
         load.run(&Plan::new(vec![turns; 10]), &limits()).unwrap();
         let after = truth::settled(&load);
         let (pps, bytes) = (watch.snapshot(PPS), watch.snapshot(BYTES));
-        // Since these connections were made under topstat's eyes: what is there but the handshake, and its difference.
+        // topstat has seen these connections from their handshake on, so the test compares differences.
         let truth = truth::difference(&before, &after);
         for (key, counts) in &truth {
             let grown = |now: &topstat_live::View, then: &topstat_live::View| {
@@ -110,7 +110,7 @@ fn udp_across_a_bridge() {
     }
 }
 
-/// One packet in fifty is lost on its way to the right, and one in two hundred on its way back.
+/// One packet in fifty is lost on the way to the right, and one in two hundred on the way back.
 fn retransmits_are_those_of_tcp_info() {
     let net = Bridged::new();
     net.bridge.inside(|| {
@@ -131,12 +131,12 @@ fn retransmits_are_those_of_tcp_info() {
         let shown = view.find(*key).map_or((0, 0), |s| (s.rx, s.tx));
         assert_eq!(shown, (0, counts.total_retrans), "{key:?}: {counts:?}\n{}", view.summary());
     }
-    // Lossy or not, what was sent and what arrived is counted as TCP_INFO has it.
+    // Sent and received amounts equal TCP_INFO, whether packets are lost or not.
     assert_right(&watch.snapshot(PPS), &watch.snapshot(BYTES), &truth);
     let sockets = truth.values().filter(|c| c.total_retrans > 0).count();
     note(format!("{again} segments sent again by {sockets} sockets, of {} packets", sum(&truth, |c| c.packets_tx)));
 
-    // Without loss, nothing.
+    // Without loss there is no row.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to: SocketAddr = listener.local_addr().unwrap();
     let client = TcpStream::connect(to).unwrap();
@@ -145,8 +145,8 @@ fn retransmits_are_those_of_tcp_info() {
     assert_eq!(watch.snapshot(PPS).get(quiet).netns, netns::own_number());
 }
 
-/// The network is away for as long as it takes that a thousand segments were sent again, by hundreds of connections: each is
-/// counted, for its connection, whatever the delay.
+/// The network is down until hundreds of connections have retransmitted a thousand segments: each segment counts, for its
+/// connection, whatever the delay.
 fn a_thousand_retransmits() {
     const CONNECTIONS: usize = 300;
     const MESSAGE: [u8; 100] = [7; 100];
@@ -169,7 +169,7 @@ fn a_thousand_retransmits() {
     for (_, server) in &pairs {
         (&mut &*server).read_exact(&mut [0; MESSAGE.len()]).unwrap();
     }
-    // Until the last acknowledgement has come nothing is at rest.
+    // Retransmits may go on until the last acknowledgement arrives.
     let at_rest = || {
         let before = again();
         std::thread::sleep(Duration::from_millis(500));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whose a socket is: the process's id and name (not the thread's), its cgroup and its network namespace.
+//! The owner of a socket: the process's id and name (not the thread's), its cgroup and its network namespace.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
 
 const BYTES: &str = "tcp_v4/conns_bytes";
 
-/// A server in this process that answers, until the test program ends.
+/// A server in this process that answers until the test program ends.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -41,7 +41,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap_or_else(|e| panic!("'{text}': {e}"))
 }
 
-/// Starts a client of ours that connects and waits.
+/// Starts a client role that connects and waits.
 fn connected(comm: &str, to: SocketAddr) -> (Role, Key) {
     let mut role = Role::start("client", &[comm, &to.to_string()]);
     role.tell("connect");
@@ -54,7 +54,7 @@ fn speak(role: &mut Role) {
     role.expect("spoken");
 }
 
-/// What this process's rows say: the tests' own name, id, cgroup and namespace.
+/// This process's rows show the tests' own name, id, cgroup and namespace.
 fn assert_own(socket: &Socket) {
     let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
     assert_owner(socket, std::process::id(), comm.trim_end());
@@ -81,14 +81,14 @@ fn who_connects() {
     for path in [BYTES, "tcp_v4/conns_pps"] {
         let view = watch.snapshot(path);
         assert_owner(view.get(key), role.pid(), "tl-client");
-        // The other end was accepted by another thread of this process.
+        // Another thread of this process has accepted the other end.
         assert_own(view.get(other(key)));
     }
     assert_eq!(watch.snapshot(BYTES).get(key).value, ALL);
     role.finish();
 }
 
-/// A process that listens, where, and the process that accepts in its stead.
+/// A process that listens, its address, and the process that accepts in its stead.
 fn inherited_listener() -> (Role, SocketAddr, u32) {
     let mut role = Role::start("listener", &[]);
     let said = role.expect("at");
@@ -117,7 +117,8 @@ fn the_process_not_the_thread() {
     role.finish();
 }
 
-/// Those that send tell whose they are; those that only receive don't, and are found all the same.
+/// Sockets that send reveal their owner in the process context. Sockets that only receive do not, and their owner is found all
+/// the same.
 fn sockets_that_were_there_before() {
     let to = echo();
     let (mut role, key) = connected("tl-before", to);
@@ -137,13 +138,13 @@ fn sockets_that_were_there_before() {
     role.finish();
 }
 
-/// Accepted before topstat came, by a process that is not the listener's: its descriptors tell.
+/// Accepted before topstat's start, by another process than the listener's: the owner is found by its descriptors.
 fn accepted_sockets_that_were_there_before() {
     let (role, to, acceptor) = inherited_listener();
     let (mut client, key) = connected("tl-client", to);
     speak(&mut client);
     let mut watch = Watch::load(&[BYTES], &everything());
-    // And one that is accepted afterwards, from a listener that was there before.
+    // And one that is accepted later, from a listener that is older than topstat.
     let (mut late, late_key) = connected("tl-late", to);
     speak(&mut client);
     speak(&mut late);
@@ -157,7 +158,7 @@ fn accepted_sockets_that_were_there_before() {
     role.finish();
 }
 
-/// One process is in a cgroup of its own, the other is not; they talk to each other.
+/// One process is in a separate cgroup, the other is not; they talk to each other.
 fn in_another_cgroup() {
     let group = cgroup::Group::new("owner").unwrap();
     let to = echo();
@@ -175,7 +176,7 @@ fn in_another_cgroup() {
     role.finish();
 }
 
-/// On hosts where v2 has all processes at its root, v1 knows better.
+/// On hosts where v2 has all processes in its root, v1 tells them apart.
 fn in_a_cgroup_of_v1() {
     let to = echo();
     let mut watch = Watch::load(&[BYTES], &everything());
@@ -222,7 +223,7 @@ fn who_sends_datagrams() {
         let key = Key::new(from, to);
         assert_owner(view.get(key), role.pid(), "tl-datagrams");
         assert_eq!(view.get(key).tx, ALL / 2);
-        // Nobody has read them; they have arrived all the same.
+        // The datagrams have arrived, though no process has read them.
         let receiver = view.get(Key::new(to, address("0.0.0.0:0")));
         assert_own(receiver);
         assert_eq!(receiver.rx, ALL / 2);
@@ -230,14 +231,14 @@ fn who_sends_datagrams() {
     }
 }
 
-/// The process is gone, and its connection is not: the other end has not read yet.
+/// The process has exited, but its connection has not ended: the other end has not read yet.
 fn who_has_exited_is_still_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let mut watch = Watch::load(&[BYTES], &everything());
     let mut role = Role::start("burst", &["tl-shortlived", &to.to_string()]);
     let key = Key::new(address(&role.expect("from")), to);
-    // It is where it was started, and /proc has forgotten that by the time it has exited.
+    // The process is in the group in which it was started; /proc no longer shows it after the exit.
     let (pid, cgroup) = (role.pid(), cgroup::expected(std::process::id()));
     let server = listener.accept().unwrap().0;
     role.finish();
@@ -246,7 +247,7 @@ fn who_has_exited_is_still_named() {
     let socket = view.get(key);
     assert_eq!((socket.pid, socket.comm.as_deref()), (Some(pid.into()), Some("tl-shortlived")));
     assert_eq!(socket.cgroup, cgroup);
-    // The kernel sends the rest once the other end reads, in nobody's name.
+    // The kernel sends the rest once the other end reads, on behalf of no process.
     let sent = socket.tx;
     let read = std::io::copy(&mut &server, &mut std::io::sink()).unwrap();
     assert!(read >= sent, "{read} of {sent}");

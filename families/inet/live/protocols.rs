@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sockets that are more than TCP and UDP to one peer: what they exchange is counted, or the sample's page says that it
-//! is not.
+//! Sockets that are more than TCP and UDP to one peer: their traffic is counted, or the sample's page lists it as not counted.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -33,29 +32,29 @@ const BYTES: &str = "tcp_v4/conns_bytes";
 const UDP: &str = "udp_v4/conns_pps";
 const UDP_BYTES: &str = "udp_v4/conns_bytes";
 
-/// How often, and how much, everyone speaks.
+/// The number and the size of messages in each direction.
 const TURNS: usize = 20;
 const SIZE: usize = 100;
 
 /// A socket of this kind.
 pub fn socket(kind: i32, protocol: i32) -> OwnedFd {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     let socket = unsafe { libc::socket(libc::AF_INET, kind | libc::SOCK_CLOEXEC, protocol) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by no other value.
     unsafe { OwnedFd::from_raw_fd(socket) }
 }
 
 /// Sets an option of any structure.
 pub fn set<T>(socket: &impl std::os::fd::AsRawFd, level: i32, option: i32, value: &T) {
-    // SAFETY: the value is there, and as long as is said.
+    // SAFETY: the value exists, and has the given length.
     let done = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), size_of::<T>() as u32)
     };
     assert_eq!(done, 0, "option {option} of {level}: {}", std::io::Error::last_os_error());
 }
 
-/// Both ends of a connection of a protocol that is used as TCP is.
+/// Both ends of a connection of a protocol with TCP's socket calls.
 fn connected(protocol: i32) -> (TcpStream, TcpStream) {
     let [listener, client] = [socket(libc::SOCK_STREAM, protocol), socket(libc::SOCK_STREAM, protocol)];
     rustix::net::bind(&listener, &SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)).unwrap();
@@ -72,15 +71,15 @@ fn ends(client: &TcpStream, server: &TcpStream) -> (Key, Key) {
     (Key::new(from, to), Key::new(to, from))
 }
 
-/// What TCP_INFO says of both ends of a connection that was made while topstat watched.
+/// TCP_INFO of both ends of a connection that was made while topstat was loaded.
 fn truth_of(client: &TcpStream, server: &TcpStream) -> Truth {
-    std::thread::sleep(Duration::from_millis(300)); // for acknowledgements that are delayed
+    std::thread::sleep(Duration::from_millis(300)); // for delayed acknowledgements
     let (from, to) = ends(client, server);
     let truth: Truth = [(from, truth::tcp_info(client)), (to, truth::tcp_info(server))].into();
     truth
 }
 
-/// Whether the sample's page lists something among what is not counted.
+/// Checks that the sample's page lists the entry as not counted.
 fn assert_listed(what: &str) {
     let page = include_str!("../README.md");
     let section = page.split("\n## ").find(|section| section.starts_with("What is not counted"));
@@ -88,7 +87,7 @@ fn assert_listed(what: &str) {
     assert!(listed, "the page of the sample does not list {what} in its table of what is not counted");
 }
 
-/// Every socket that receives a datagram has counted it; its sender has counted it once, whoever receives it.
+/// Every socket that receives a datagram counts it. The sender counts it once, however many sockets receive it.
 fn multicast() {
     const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
     const PORT: u16 = 5007;
@@ -128,7 +127,7 @@ fn multicast() {
     }
 }
 
-/// Data in the SYN (TCP Fast Open) is the connection's, at both ends: its cookie comes with the first connection, and the
+/// Data in the SYN (TCP Fast Open) counts for the connection, at both ends. The first connection receives the cookie, and the
 /// second one uses it.
 fn fast_open() {
     const TFO_CLIENT_AND_SERVER: &str = "3";
@@ -142,7 +141,7 @@ fn fast_open() {
         for with_cookie in [false, true] {
             let client = socket(libc::SOCK_STREAM, libc::IPPROTO_TCP);
             set(&client, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &1i32);
-            // With a cookie it only begins with the first bytes.
+            // With a cookie the connection begins with the first bytes.
             rustix::net::connect(&client, &to).unwrap();
             let mut client = TcpStream::from(client);
             client.write_all(&[7; SIZE]).unwrap();
@@ -177,8 +176,8 @@ fn data_was_in_syn(socket: &TcpStream) -> bool {
     info.tcpi_options & TCPI_OPT_SYN_DATA != 0
 }
 
-/// What an eBPF program hands on from one socket to another (sockmap) has never been TCP's: TCP_INFO does not have it
-/// either. What goes through TCP is counted as ever.
+/// Data that an eBPF program passes from one socket to another (sockmap) never reaches TCP, nor TCP_INFO. Data through TCP is
+/// counted as usual.
 fn sockets_that_hand_on_to_each_other() {
     const BPF_SK_MSG_VERDICT: u32 = 7;
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
@@ -189,7 +188,7 @@ fn sockets_that_hand_on_to_each_other() {
     let sockets = instructions::sockmap(1).expect("make a map of sockets");
     let program = instructions::hand_on(&sockets).expect("load the program that hands on");
     instructions::attach(&sockets, &program, BPF_SK_MSG_VERDICT, 0).expect("attach it");
-    // What is sent on a socket of the map is handed to socket 0 of the map: the server hands on to itself what it sends.
+    // Data sent on a socket of the map is handed to socket 0 of the map: the server hands its own data to itself.
     instructions::put(&sockets, 0, &server).expect("put the socket into the map");
     for _ in 0..TURNS {
         server.write_all(&[2; SIZE]).unwrap();
@@ -203,7 +202,7 @@ fn sockets_that_hand_on_to_each_other() {
     assert_listed("sockmap");
 }
 
-/// The payload of TCP is then TLS's records.
+/// The payload of TCP then consists of TLS records.
 fn kernel_tls() {
     const SOL_TLS: i32 = 282;
     const TLS_TX: i32 = 1;
@@ -227,7 +226,7 @@ fn kernel_tls() {
     note(format!("{} bytes as {sent}", TURNS * SIZE));
 }
 
-/// A connection of several paths is several of TCP's, each with a row.
+/// A connection with several paths is several TCP connections, each with a row.
 fn mptcp() {
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
     let (mut client, mut server) = connected(libc::IPPROTO_MPTCP);
@@ -243,7 +242,7 @@ fn mptcp() {
     note(format!("shown as process {:?} and {:?}", pps.get(from).pid, pps.get(to).pid));
 }
 
-/// No row, in no sample.
+/// Checks that no sample has a row with the port.
 fn nobody(watch: &mut Watch, port: u16) {
     for table in [PPS, UDP] {
         let view = watch.snapshot(table);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each socket's packets and bytes are what the kernel's TCP_INFO and the generator counted.
+//! Each socket's packets and bytes equal TCP_INFO and the generator's counts.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -32,7 +32,7 @@ pub fn cases() -> Vec<Case> {
 const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 
-/// What topstat and TCP_INFO say of one socket, where they differ.
+/// The differences between topstat and TCP_INFO.
 fn compare(pps: &View, bytes: &View, truth: &Truth) -> Vec<String> {
     let (packets, payload) = (pps.by_key(), bytes.by_key());
     let mut wrong = Vec::new();
@@ -46,7 +46,7 @@ fn compare(pps: &View, bytes: &View, truth: &Truth) -> Vec<String> {
         expect("packets rx", packets.map(|s| s.rx), counts.packets_rx);
         expect("packets tx", packets.map(|s| s.tx), counts.packets_tx);
         expect("bytes tx", payload.map(|s| s.tx), counts.bytes_tx);
-        // What was sent again may have arrived twice: TCP_INFO counts it once, topstat counts what arrived.
+        // Retransmitted data may have arrived twice: TCP_INFO counts it once, topstat counts all arrivals.
         let peer = truth.get(&Key::new(key.remote, key.local));
         let again = peer.map_or(0, |peer| peer.bytes_retrans);
         let received = payload.map_or(0, |s| s.rx);
@@ -64,8 +64,8 @@ pub fn assert_right(pps: &View, bytes: &View, truth: &Truth) {
     assert!(wrong == 0, "{wrong} of {all} counts are wrong: {first:#?}\n{pps}\n{bytes}");
 }
 
-/// Connections that were there before topstat. A table shows 1,024 sockets, so the connections speak in batches, and
-/// topstat is loaded for each. Compares every packet and byte.
+/// Connections that are older than topstat. A table shows 1,024 sockets, so the connections speak in batches, and topstat is
+/// loaded for each batch. Compares every packet and byte.
 fn connections(count: usize, family: Family) {
     const BATCH: usize = 500;
     let (pps, bytes) = match family {
@@ -138,7 +138,7 @@ fn bulk() {
     ));
 }
 
-/// Connections made while topstat watches. The handshake is the connection's, and the listener has none of it.
+/// Connections made while topstat is loaded. The handshake counts for the connection, and not for the listener.
 fn from_the_handshake_to_the_half_close() {
     const COUNT: usize = 50;
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
@@ -170,7 +170,7 @@ pub fn exchange(client: &mut TcpStream, server: &mut TcpStream, size: usize, tim
     }
 }
 
-/// A socket that is disconnected and connects again is another connection: its values begin anew, as TCP_INFO's do.
+/// A socket that is disconnected and connects again is another connection: its values begin at 0, like TCP_INFO's.
 fn a_socket_that_connects_again() {
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -182,7 +182,7 @@ fn a_socket_that_connects_again() {
     assert_eq!(watch.snapshot(BYTES).get(first).value, 60_000);
 
     let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
-    // SAFETY: an address of the length given, on a socket that is open.
+    // SAFETY: an address with its length, and an open socket.
     let done = unsafe { libc::connect(client.as_raw_fd(), &raw const nowhere, size_of_val(&nowhere) as u32) };
     assert_eq!(done, 0, "disconnect: {}", std::io::Error::last_os_error());
     drop(server);
@@ -197,7 +197,7 @@ fn a_socket_that_connects_again() {
     assert_right(&watch.snapshot(PPS), &watch.snapshot(BYTES), &truth);
 }
 
-/// Datagrams between connected sockets: all counts are the generator's own.
+/// Datagrams between connected sockets: all counts equal the generator's.
 fn datagrams(family: Family) {
     let sample = if family == Family::V4 { "udp_v4" } else { "udp_v6" };
     let (pps, bps, bytes) =
@@ -246,7 +246,7 @@ fn udp_v6() {
     datagrams(Family::V6);
 }
 
-/// One unconnected socket that serves all: one row.
+/// One unconnected socket serves all clients: one row.
 fn udp_shared_server() {
     let mut watch = Watch::load(&["udp_v4/conns_pps", "udp_v4/conns_bytes"], &everything());
     let config = Config { proto: Proto::Udp, connections: 50, ..Config::default() };
@@ -259,7 +259,7 @@ fn udp_shared_server() {
     assert_eq!(watch.snapshot("udp_v4/conns_bytes").get(server).value, 2 * 64_000);
 }
 
-/// Datagrams that cross the stack as one (UDP_SEGMENT, UDP_GRO) are counted one by one.
+/// Datagrams that cross the stack as one packet (`UDP_SEGMENT`, `UDP_GRO`) count one by one.
 fn udp_segments() {
     const SEGMENT: usize = 1000;
     const SEGMENTS: usize = 12;
@@ -271,7 +271,7 @@ fn udp_segments() {
         b.connect(from).unwrap();
         b.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         let set = |socket: &UdpSocket, option: i32, value: i32| {
-            // SAFETY: an int, of its size.
+            // SAFETY: an int, with its size.
             let done =
                 unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, (&raw const value).cast(), 4) };
             assert_eq!(done, 0, "{}", std::io::Error::last_os_error());

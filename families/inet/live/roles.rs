@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processes that talk to others. Each says a line when it has done something, and waits for one to go on; it ends when
+//! Processes that talk to others. Each prints a line when it has done a step, and waits for a line before the next. It ends when
 //! its input ends.
 
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use topstat_live::role::{Role, name, say, told};
 
-/// Plays a role, if it is one of these.
+/// Plays a role, if it is one of this family's.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
     match role {
@@ -31,9 +31,9 @@ pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// How often, and how much, everyone speaks.
+/// The number of messages in each direction.
 pub const TURNS: usize = 20;
-/// See [`TURNS`].
+/// The size of a message.
 pub const SIZE: usize = 100;
 
 fn speak(stream: &mut TcpStream) {
@@ -44,7 +44,7 @@ fn speak(stream: &mut TcpStream) {
     }
 }
 
-/// Answers all that comes.
+/// Echoes all messages.
 pub fn answer(stream: &mut TcpStream) {
     let mut buffer = [1u8; SIZE];
     while stream.read_exact(&mut buffer).is_ok() {
@@ -54,7 +54,7 @@ pub fn answer(stream: &mut TcpStream) {
     }
 }
 
-/// Connects, says from where, and speaks whenever it is told to.
+/// Connects, prints its address, and speaks at each line of input.
 fn client(comm: &str, to: &str) {
     name(comm);
     if told().is_none() {
@@ -68,7 +68,7 @@ fn client(comm: &str, to: &str) {
     }
 }
 
-/// Sends more than the other end takes and exits: the kernel goes on with it alone.
+/// Sends more than the other end reads, and exits: the kernel sends the rest alone.
 fn burst(comm: &str, to: &str) {
     name(comm);
     let stream = TcpStream::connect(to).expect("connect");
@@ -77,7 +77,7 @@ fn burst(comm: &str, to: &str) {
     while (&stream).write(&[1u8; 65536]).is_ok() {}
 }
 
-/// The process has one name, the thread that connects and speaks another.
+/// The process has one name, and the thread that connects and speaks has another.
 fn threaded(comm: &str, to: &str) {
     name(comm);
     let to = to.to_owned();
@@ -103,7 +103,7 @@ fn datagrams(comm: &str, to: &str) {
     told();
 }
 
-/// Listens, and leaves all else to another process that inherits the listening socket.
+/// Listens. Another process, which inherits the listening socket, accepts.
 fn listener() {
     name("tl-listener");
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
@@ -116,10 +116,10 @@ fn listener() {
     child.finish();
 }
 
-/// Accepts on an inherited socket, one connection after the other, and answers.
+/// Accepts connections on an inherited socket one after the other, and answers.
 fn acceptor(fd: &str) {
     name("tl-acceptor");
-    // SAFETY: inherited for this, and nobody else's in this process.
+    // SAFETY: inherited for this purpose, and used nowhere else in this process.
     let listener = unsafe { TcpListener::from_raw_fd(fd.parse().expect("a descriptor")) };
     say("ready");
     std::thread::spawn(move || {
@@ -131,7 +131,7 @@ fn acceptor(fd: &str) {
     told();
 }
 
-/// Both ends in one process, perhaps in a network namespace.
+/// Both ends in one process, in the network namespace, if one is given.
 fn self_talk(comm: &str, netns: Option<&str>) {
     name(comm);
     if let Some(path) = netns {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sockets that come and go by the thousand, and observers that come and go meanwhile: what a kernel with its checks on
-//! (see tests/vm) has the most to say about.
+//! Thousands of sockets begin and end while observers are loaded and unloaded. A kernel with its checks on (see tests/vm) is most
+//! likely to report errors here.
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -31,7 +31,7 @@ const PPS: &str = "tcp_v4/conns_pps";
 /// Payload of a message, each way.
 const MESSAGE: [u8; 64] = [7; 64];
 
-/// Loading a program takes up to half a second, and a reader of many tables has no time for it.
+/// Loading a program takes up to half a second: too long for a reader of many tables.
 fn a_read_loads_no_program() {
     let mut watch = Watch::load(&SOME, &Options::default());
     let loaded = Ids::own();
@@ -39,7 +39,7 @@ fn a_read_loads_no_program() {
     assert_eq!(Ids::own(), loaded);
 }
 
-/// Opens a connection, has a message echoed, and closes it; so many times.
+/// `count` times: opens a connection, has a message echoed, and closes the connection.
 fn short_connections(count: u64, server: SocketAddr) -> HashSet<SocketAddr> {
     let mut clients = HashSet::new();
     for _ in 0..count {
@@ -53,8 +53,8 @@ fn short_connections(count: u64, server: SocketAddr) -> HashSet<SocketAddr> {
     clients
 }
 
-/// Every byte of connections that are gone again at once is in the total, but of ends that the kernel has kept from topstat and
-/// counted; and none of them is shown.
+/// Every byte of short connections is in the total, except for ends that the kernel keeps from topstat and counts. No closed
+/// connection is shown.
 fn connections_that_live_for_one_message() {
     const THREADS: u64 = 4;
     let count = pace::work(5000, 250);
@@ -87,13 +87,13 @@ fn connections_that_live_for_one_message() {
     let view = watch.snapshot(BYTES);
     let foreign: u64 = view.sockets.iter().map(|s| s.value).sum();
     assert_eq!(view.snapshot.lost.no_memory, 0, "{}", view.summary());
-    // Others may have come and gone unseen. Each connection has two ends.
+    // Connections of other processes may have begun and ended unseen. Each connection has two ends.
     let opened = witness.others_opened(2 * THREADS * count);
     if view.snapshot.total > carried + foreign && opened > 0 {
         harness::disturbed(format!("others opened {opened} ends of connections: {}", view.summary()));
     }
     let skipped = view.snapshot.lost.counters().find(|(name, _)| *name == "skipped").map_or(0, |(_, count)| count);
-    // An end of a connection has carried a message each way.
+    // Each end of a connection has carried a message each way.
     let kept = skipped * 2 * MESSAGE.len() as u64;
     let right = (carried + foreign).saturating_sub(kept)..=carried + foreign;
     assert!(right.contains(&view.snapshot.total), "{carried} and {foreign} bytes: {}", view.summary());
@@ -105,11 +105,11 @@ fn connections_that_live_for_one_message() {
 }
 
 const UDP_BYTES: &str = "udp_v4/conns_bytes";
-/// What the programs are called that end the objects of sockets.
+/// The programs that end the objects of sockets.
 const ENDS: [&str; 3] = ["inet_state", "inet_destroy", "inet_release"];
 
-/// Sockets are closed while the programs that are told of it are detached: an end that is missed. Objects keep their
-/// ids, in memory that was freed and that nothing uses again; rows must leave all the same.
+/// Sockets are closed while the programs at their end are detached. Their objects keep their ids, in freed memory that is not
+/// used again; the rows must disappear all the same.
 fn ends_that_no_program_sees() {
     const SOCKETS: usize = 50;
     let nest = Nest::new("unseen");
@@ -142,7 +142,7 @@ fn ends_that_no_program_sees() {
             std::fs::remove_file(link.path()).unwrap();
         }
     }
-    // What has begun may end.
+    // Running programs may end.
     std::thread::sleep(pace::patience(Duration::from_millis(20)));
     drop((streams, udp, listener));
     let mut left = (0, 0);
@@ -165,8 +165,8 @@ fn one_connection(listener: &TcpListener) -> SocketAddr {
     client.local_addr().unwrap()
 }
 
-/// Threads that wait, and take a CPU from whoever has it when they wake. Where tracing programs can be preempted, some
-/// are: the kernel then leaves the same program out for whatever else runs there, ends of connections among it.
+/// Threads that sleep, and preempt a CPU's task when they wake. Where tracing programs can be preempted, some are: the kernel
+/// then skips the same program for all other tasks on the CPU, also at the ends of connections.
 fn ends_while_programs_are_preempted() {
     const THREADS: usize = 4;
     const REAL_TIME_THREADS: usize = 2;
@@ -207,8 +207,8 @@ fn ends_while_programs_are_preempted() {
         clients.len(),
         view.snapshot.objects.saturating_sub(others)
     ));
-    // Two programs must miss the same end for its object to be taken for one that is there. (A socket of somebody else's
-    // may have an object, and carry no payload.)
+    // Only if two programs miss the same end is its object taken for an open one. (A socket of another process may have an
+    // object, and carry no payload.)
     let too_many = view.snapshot.objects.saturating_sub(others + skipped / 50);
     let opened = witness.others_opened(2 * clients.len() as u64);
     if too_many > 0 && too_many <= opened {
@@ -217,7 +217,7 @@ fn ends_while_programs_are_preempted() {
     assert_eq!(too_many, 0, "ends were missed: {}", view.summary());
 }
 
-/// Sockets by the hundred that are in use; of TCP's, so many come and go in a second.
+/// Hundreds of sockets in use, while `churn` connections a second begin and end.
 fn busy<T>(churn: f64, work: impl FnOnce() -> T) -> T {
     let tcp = Config { connections: 200, ..Config::default() };
     let udp = Config { proto: Proto::Udp, connections: 50, ..Config::default() };
@@ -226,8 +226,8 @@ fn busy<T>(churn: f64, work: impl FnOnce() -> T) -> T {
 
 const SOME: [&str; 4] = [PPS, BYTES, "udp_v4/conns_pps", "tcp_v6/conns_pps"];
 
-/// Programs are attached to sockets that are in use, and detached from them, again and again. Readers go on to push what TCP has
-/// counted. (No socket ends meanwhile: without programs its end would not be told.)
+/// Programs are attached to used sockets, and detached, again and again. Readers still push the growth of TCP's counters. (No
+/// socket ends during the test: without programs its end would be missed.)
 fn attached_and_detached_under_load() {
     const ROUNDS: usize = 20;
     let nest = Nest::new("rounds");
@@ -246,7 +246,7 @@ fn attached_and_detached_under_load() {
     note(format!("{ROUNDS} rounds"));
 }
 
-/// Observers come, with all they have, and go again; what they had put into sockets goes, too.
+/// Observers are loaded with all their programs and maps, and unloaded. Their storage in sockets disappears, too.
 fn loaded_and_dropped_under_load() {
     let rounds = pace::work(4, 2);
     let before = Ids::own();

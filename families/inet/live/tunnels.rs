@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Traffic that the kernel wraps on its way, as a table of tunnels: each socket is counted right, or what can't be told of
-//! it is in `lost`. What has no row at all is listed in the sample's page.
+//! Traffic that the kernel wraps on its way, as a table of tunnels: each socket is counted right, or the unknown part is in
+//! `lost`. The sample's page lists traffic without any row.
 
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -53,54 +53,54 @@ const COMPRESSION: &str = "xfrm state add src 10.98.0.1 dst 10.98.0.2 proto comp
 const L2TP: &str = "l2tp add tunnel tunnel_id 1 peer_tunnel_id 1 encap udp local 127.0.0.1 remote 127.0.0.1 \
                     udp_sport 1701 udp_dport 1702";
 
-/// The two ends of the cable that all tunnels go through, and what they have inside.
+/// The two ends of the cable that all tunnels go through, and the addresses inside the tunnels.
 const OWN: [&str; 2] = ["10.98.0.1", "10.98.0.2"];
 const OWN6: [&str; 2] = ["fd98::1", "fd98::2"];
 const INSIDE: [&str; 2] = ["10.97.0.1", "10.97.0.2"];
 const INSIDE6: [&str; 2] = ["fd97::1", "fd97::2"];
 
-/// Connections of a load, and what each exchanges.
+/// The connections of a load, and the size of their messages.
 const CONNECTIONS: usize = 5;
 const SIZE: usize = 500;
 
-/// Which addresses the sockets have.
+/// The addresses of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sockets {
-    /// Those of the cable itself.
+    /// The addresses of the cable itself.
     Own,
     Inside,
     Inside6,
 }
 
-/// What topstat is to show of those who send.
+/// What topstat shows of the senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
-    /// Everything.
+    /// All packets and their payload.
     All,
-    /// A connected socket's packets; a packet's payload is lost, and so is all that a socket sends that is not connected.
+    /// The packets of a connected socket, without their payload; nothing of a socket that is not connected.
     Packets,
-    /// The same; but a packet without payload may be sent as it is.
+    /// As `Packets`, but packets without payload may be sent unwrapped.
     SomePackets,
 }
 
 struct Tunnel {
-    /// Commands of `ip` at both ends. `{own}` is the address of the end's cable, `{far}` the other's; `{own6}`, `{far6}`,
-    /// `{in}` … likewise; `{left}` and `{right}` are the same at both.
+    /// Commands of `ip` at both ends. `{own}` is the address of the end's cable, `{far}` the other end's; `{own6}`, `{far6}`,
+    /// `{in}` … likewise; `{left}` and `{right}` stand for the same addresses at both ends.
     both: Vec<String>,
-    /// What else there is to do; what it gives lives as long as the tunnel.
+    /// Further steps. Their results live as long as the tunnel.
     further: fn(&Ends) -> Vec<Box<dyn Any>>,
     sockets: Sockets,
     shown: Shown,
 }
 
 impl Tunnel {
-    /// One of these commands, whose sockets have addresses inside, and are all shown.
+    /// A tunnel made by these commands; its sockets have inside addresses, and are all shown.
     fn of(both: &[&str]) -> Self {
         let both = both.iter().map(|words| (*words).to_owned()).collect();
         Self { both, further: |_| Vec::new(), sockets: Sockets::Inside, shown: Shown::All }
     }
 
-    /// A device of this kind.
+    /// A tunnel device of this kind.
     fn device(kind: &str) -> Self {
         Self::of(&[&format!("link add tun7 {kind}"), "address add {in}/24 dev tun7", "link set tun7 up"])
     }
@@ -170,7 +170,7 @@ impl Ends {
         }
     }
 
-    /// Fails if there is a row of a socket in these namespaces that is none of the load's: a tunnel's own, say.
+    /// Fails if a socket in these namespaces that is not the load's has a row, for example a tunnel's own.
     fn nobody_else(&self, view: &View, known: &dyn Fn(Key) -> bool) {
         let own = self.ns.each_ref().map(Netns::number);
         let others: Vec<_> = view.sockets.iter().filter(|s| own.contains(&s.netns) && !known(s.key)).collect();
@@ -206,7 +206,7 @@ fn tcp(ends: &Ends, tunnel: &Tunnel) {
     let truth = truth::difference(&before, &truth::settled(&load));
     let (pps, bytes) = (watch.snapshot(&pps), watch.snapshot(&bytes));
     let sent: u64 = truth.values().map(|counts| counts.packets_tx).sum();
-    // TCP's own counters have what its packets hide.
+    // TCP's own counters include the payload that wrapped packets hide.
     assert_right(&pps, &bytes, &truth);
     assert_eq!((opaque(&pps), opaque(&bytes)), (0, 0), "nothing is lost");
     for view in [&pps, &bytes] {
@@ -225,7 +225,7 @@ fn udp(ends: &Ends, tunnel: &Tunnel) {
     assert_eq!((report.lost, report.failed, report.unfinished), (0, 0, 0));
     let (pps, bytes) = (watch.snapshot(&pps), watch.snapshot(&bytes));
     let (all, size) = (2 * turns * CONNECTIONS as u64, SIZE as u64);
-    // Before they come to IPsec, datagrams hide nothing.
+    // Datagrams are counted before IPsec, where nothing is hidden.
     let is_shown = tunnel.shown == Shown::All || counts_by_functions();
     let sent = if is_shown { turns * size } else { 0 };
     let keys: Vec<_> = load.connections().iter().flat_map(|c| [key(c, End::Client), key(c, End::Server)]).collect();
@@ -242,7 +242,7 @@ fn udp(ends: &Ends, tunnel: &Tunnel) {
     note(format!("UDP: {all} packets, {lost} lost in bytes"));
 }
 
-/// Of a socket that sends to many the kernel keeps no route, so where packets are counted what it sends is lost altogether.
+/// The kernel keeps no route for a socket that sends to many. So where packets are counted, all its sent packets are lost.
 fn udp_unconnected(ends: &Ends, tunnel: &Tunnel) {
     let [pps, bytes] = ["udp_v4/conns_pps", "udp_v4/conns_bytes"];
     let mut watch = Watch::load(&[pps, bytes], &everything());
@@ -256,11 +256,11 @@ fn udp_unconnected(ends: &Ends, tunnel: &Tunnel) {
     let (sent, lost) = if counts_by_functions() { (all, 0) } else { (0, all) };
     assert_eq!((pps.get(server).rx, pps.get(server).tx), (all, sent));
     assert_eq!((bytes.get(server).rx, bytes.get(server).tx), (all * SIZE as u64, sent * SIZE as u64));
-    // What the clients sent, who are connected, is counted by packets.
+    // The clients are connected, so their datagrams count as packets.
     assert_eq!((opaque(&pps), opaque(&bytes)), (lost, 2 * lost));
 }
 
-/// Runs a command to its end with something to read.
+/// Runs a command with this input to its end.
 fn command(words: &str, input: &str) -> String {
     let mut parts = words.split_whitespace();
     let mut command = Command::new(parts.next().expect("a program"));
@@ -284,13 +284,13 @@ fn wireguard_keys(ends: &Ends) -> Vec<Box<dyn Any>> {
     Vec::new()
 }
 
-/// Whoever exchanges keys has a socket for what comes through NAT.
+/// A daemon that exchanges keys has a socket for packets through NAT.
 fn nat_t_sockets(ends: &Ends) -> Vec<Box<dyn Any>> {
     const UDP_ENCAP: i32 = 100;
     const UDP_ENCAP_ESPINUDP: i32 = 2;
     let open = |ns: &Netns| {
         let socket = ns.inside(|| UdpSocket::bind("0.0.0.0:4500")).expect("bind port 4500");
-        // SAFETY: an int, of its size.
+        // SAFETY: an int, with its size.
         let done = unsafe {
             let kind = UDP_ENCAP_ESPINUDP;
             libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, UDP_ENCAP, (&raw const kind).cast(), 4)
@@ -301,7 +301,7 @@ fn nat_t_sockets(ends: &Ends) -> Vec<Box<dyn Any>> {
     ends.ns.iter().map(open).collect()
 }
 
-/// A device per kind of tunnel.
+/// One device for each kind of tunnel.
 fn vxlan() {
     check(&Tunnel::device("type vxlan id 42 local {own} remote {far} dstport 4789 dev eth0"));
 }
@@ -324,14 +324,14 @@ fn ipv4_in_ipv6() {
     check(&Tunnel::device("type ip6tnl mode ipip6 local {own6} remote {far6}"));
 }
 
-/// IPv4 in UDP: what comes in is a UDP packet of a socket of the kernel's, which has no row.
+/// IPv4 in UDP: received packets belong to a UDP socket of the kernel, which has no row.
 fn ipv4_in_udp() {
     let listen = "fou add port 5555 ipproto 4".to_owned();
     let device = "type ipip local {own} remote {far} encap fou encap-sport auto encap-dport 5555";
     check(&Tunnel::device(device).and([listen]));
 }
 
-/// No tunnel, but a device whose packets leave by another one, with an address of its own.
+/// No tunnel, but a device with a separate address whose packets leave by another device.
 fn ipvlan() {
     check(&Tunnel::device("link eth0 type ipvlan mode l2"));
 }
@@ -350,16 +350,16 @@ fn wireguard() {
     check(&Tunnel { further: wireguard_keys, ..Tunnel::of(&commands) });
 }
 
-/// What the kernel does to packets of IPsec, in the words of `ip xfrm`.
+/// A transformation of IPsec, in the words of `ip xfrm`.
 struct Ipsec {
     proto: &'static str,
     mode: &'static str,
-    /// How, but for the key, which is made for it.
+    /// The algorithm; the argument is the key.
     how: fn(key: &str) -> String,
-    /// Whose packets.
+    /// The addresses of the packets.
     from: &'static str,
     to: &'static str,
-    /// Of the policies, also whose packets; of those that come in, and of what is done.
+    /// Further selectors of both policies, and the level of their templates.
     more: &'static str,
     level: &'static str,
 }
@@ -393,7 +393,7 @@ impl Ipsec {
         ]
     }
 
-    /// With it, of sockets that have these addresses, this is shown.
+    /// A tunnel with this transformation: the addresses of its sockets, and what topstat shows of them.
     fn tunnel(&self, before: &[&str], sockets: Sockets, shown: Shown) -> Tunnel {
         Tunnel { sockets, shown, ..Tunnel::of(before) }.and(self.commands())
     }
@@ -408,7 +408,7 @@ fn ipsec_authentication() {
     check(&Ipsec { proto: "ah", how, ..TRANSPORT }.tunnel(&[], Sockets::Own, Shown::All));
 }
 
-/// Compressed. What would not be smaller is sent as it is: acknowledgements.
+/// Compressed. Packets that would not become smaller are sent uncompressed: acknowledgements.
 fn ipsec_compression() {
     let how = |_: &str| "comp deflate".to_owned();
     let compressed = Ipsec { proto: "comp", how, level: "use", ..TRANSPORT };
@@ -422,7 +422,7 @@ fn ipsec_tunnel() {
 
 fn ipsec_through_nat() {
     let how = |key: &str| format!("{} encap espinudp 4500 4500 0.0.0.0", gcm(key));
-    // What the packets come in need not be protected itself.
+    // The wrapping packets themselves need no protection.
     let port = "xfrm policy add src {far} dst {own} proto udp sport 4500 dport 4500 dir in priority 1";
     let tunnel = Ipsec { how, more: "priority 2", ..TRANSPORT }.tunnel(&[port], Sockets::Own, Shown::Packets);
     check(&Tunnel { further: nat_t_sockets, ..tunnel });
@@ -434,7 +434,7 @@ fn ipsec_device() {
     check(&Ipsec { how, more: "if_id 42", ..TUNNEL }.tunnel(&device, Sockets::Inside, Shown::All));
 }
 
-/// The older kind of device, told by a mark.
+/// The older kind of device, identified by a mark.
 fn ipsec_device_by_mark() {
     let device =
         ["link add vt0 type vti local {own} remote {far} key 42", "address add {in}/24 dev vt0", "link set vt0 up"];
@@ -442,11 +442,11 @@ fn ipsec_device_by_mark() {
     check(&Ipsec { how, more: "mark 42", ..TUNNEL }.tunnel(&device, Sockets::Inside, Shown::All));
 }
 
-/// The kernel has UDP sockets of its own, of whose end no hook tells: their rows go with them, and they are not among the
-/// objects, which would never become fewer again.
+/// No hook sees the end of the kernel's own UDP sockets: their rows disappear with them. They are not counted in the objects,
+/// whose number would never decrease.
 fn a_socket_of_the_kernel_ends() {
     const PPS: &str = "udp_v4/conns_pps";
-    /// A control message of L2TP version 3 and no more, which the kernel passes on to the socket.
+    /// A bare control message of L2TP version 3, which the kernel passes on to the socket.
     const CONTROL: [u8; 12] = [0xc8, 0x03, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0];
     const MESSAGES: u64 = 10;
     const ROUNDS: usize = 4;
@@ -457,7 +457,7 @@ fn a_socket_of_the_kernel_ends() {
     let mut seen = Vec::new();
     for _ in 0..ROUNDS {
         ns.ip(L2TP);
-        // The tunnel's socket is connected, so the messages have to come from its peer.
+        // The tunnel's socket is connected, so the messages must come from its peer.
         let peer = ns.inside(|| UdpSocket::bind("127.0.0.1:1702")).expect("the peer's port");
         for _ in 0..MESSAGES {
             peer.send_to(&CONTROL, to).unwrap();
@@ -473,6 +473,6 @@ fn a_socket_of_the_kernel_ends() {
         assert!(topstat_live::eventually(std::time::Duration::from_secs(5), gone), "the row of a closed socket stays");
         seen.push(watch.snapshot(PPS).snapshot.objects);
     }
-    // Others' sockets may have come meanwhile. Of a socket that stays there would be one more in every round.
+    // Other sockets may have begun since. A socket that stays counted would add one object in every round.
     assert!(!seen.is_sorted_by(|before, after| before < after), "objects drift: {seen:?}");
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is pinned of connections is adopted by another build, and by one that would count them in another way: rows are
-//! what TCP_INFO says all the while.
+//! Another build, and a build that would count in another variant, adopt pinned connections: rows equal TCP_INFO all the while.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -37,7 +36,7 @@ impl Pairs {
         Self((0..count).map(pair).collect())
     }
 
-    /// One message and its answer on each of them, of sizes that differ.
+    /// One message and its answer on each connection, of different sizes.
     fn speak(&self, round: usize) {
         let mut buffer = vec![7_u8; 2000];
         for (i, [client, server]) in self.0.iter().enumerate() {
@@ -56,7 +55,7 @@ impl Pairs {
         self.0.iter().flatten().map(of).collect()
     }
 
-    /// Waits until acknowledgements that are delayed have come, and asks then.
+    /// Waits for delayed acknowledgements, and returns the counts after that.
     fn settled(&self) -> Vec<(Key, Counts)> {
         loop {
             let before = self.counts();
@@ -69,7 +68,7 @@ impl Pairs {
     }
 }
 
-/// While nobody speaks each connection's rows are what TCP_INFO says, since it said `begin`.
+/// While no pair speaks, each connection's rows equal the growth of TCP_INFO since `begin`.
 fn assert_counted(watch: &mut Watch, pairs: &Pairs, begin: &[(Key, Counts)], title: &str) {
     let truth = pairs.settled();
     for (path, of) in [(PPS, Counts::packets as fn(&Counts) -> u64), (BYTES, Counts::bytes)] {
@@ -81,9 +80,9 @@ fn assert_counted(watch: &mut Watch, pairs: &Pairs, begin: &[(Key, Counts)], tit
     }
 }
 
-/// Again and again the programs are replaced while connections are used: no segment and no byte is lost, or counted twice.
+/// The programs are replaced repeatedly while connections are used: no segment and no byte is lost, or counted twice.
 fn connections_under_load() {
-    /// Between two looks at the rows.
+    /// Upgrades between two looks at the rows.
     const UPGRADES: usize = 5;
     let looks = pace::work(2, 1);
     let nest = Nest::new("connections");
@@ -119,8 +118,8 @@ fn connections_under_load() {
     note(format!("{upgrade} upgrades, {rounds} messages on each connection meanwhile"));
 }
 
-/// What was pinned by a process that counts UDP by packets is counted so on, and what was pinned by one that counts it by
-/// functions is, whatever the adopting process would choose. That is said. No datagram is lost or counted twice.
+/// Pinned programs keep their variant of counting UDP, by packets or by functions, whatever the adopting process would choose.
+/// The adopting process reports it. No datagram is lost or counted twice.
 fn datagrams_from_one_way_to_the_other() {
     if !counts_by_functions() {
         harness::skip("there is one way only here");
@@ -154,7 +153,7 @@ fn datagrams_from_one_way_to_the_other() {
     let state = pinned::open(&nest.pins, topstat_live::nest::inet()).unwrap().expect("it is pinned");
     assert_eq!(way(&*state), Some("functions"));
     tally.check(&mut nest.watch(), "functions");
-    // Whoever has given up the privilege to attach programs to packets may switch it off and on all the same.
+    // A process without the privilege to attach programs to packets can still switch the tables off and on.
     let switch = |on| TABLES.map(|path| update(&*state, &table(path), |settings| settings.enabled = on).unwrap());
     let links = || std::fs::read_dir(nest.family().join("links")).expect("its links").count();
     let all = links();
@@ -168,7 +167,7 @@ fn datagrams_from_one_way_to_the_other() {
     tally.check(&mut nest.watch(), "switched off and on");
 }
 
-/// On a thread that has this privilege no more.
+/// Runs on a thread without this privilege.
 fn without_net_admin(what: impl FnOnce() + Send) {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     std::thread::scope(|scope| {

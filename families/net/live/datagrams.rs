@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who uses the network by UDP, against what the generator has sent and received, and what the kernel has counted.
+//! The use of the network by UDP, compared with the generator's and the kernel's own counts.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -33,7 +33,7 @@ pub fn cases() -> Vec<Case> {
 
 const PORTS: &str = "net_ports/pps";
 
-/// What was counted of datagrams: so many received and sent, of so many bytes each.
+/// The counts of this many datagrams received and sent, each of `size` bytes.
 fn counts(received: u64, sent: u64, size: u64) -> Counts {
     Counts {
         packets_rx: received,
@@ -48,7 +48,7 @@ fn port(at: SocketAddr, side: &str) -> [(&'static str, Field); 4] {
     port_of(at, "udp", side)
 }
 
-/// A socket that does not wait for ever.
+/// A socket with a timeout on reads.
 fn socket(at: impl Into<SocketAddr>) -> UdpSocket {
     let socket = UdpSocket::bind(at.into()).expect("bind");
     socket.set_read_timeout(Some(pace::patience(Duration::from_secs(5)))).expect("a time-out");
@@ -59,7 +59,7 @@ fn at(socket: &UdpSocket) -> SocketAddr {
     socket.local_addr().expect("its address")
 }
 
-/// Clients that are connected ask one socket that is not.
+/// Connected clients ask one socket that is not connected.
 fn asks(family: Family, before: bool) {
     const CLIENTS: usize = 50;
     let config = Config { proto: Proto::Udp, connections: CLIENTS, family, ..Config::default() };
@@ -98,7 +98,7 @@ fn sockets_that_were_there_before() {
     asks(Family::V4, true);
 }
 
-/// A server that is asked by more hosts than it keeps: each has what was exchanged with it, in whichever order they ask.
+/// More hosts ask a server than it keeps peers: each host has its whole traffic, in whichever order the hosts ask.
 fn one_socket_and_many_hosts() {
     const HOSTS: u64 = 600;
     const ROUNDS: u64 = 3;
@@ -111,7 +111,7 @@ fn one_socket_and_many_hosts() {
         (0..HOSTS).map(|i| socket((Ipv4Addr::from(Ipv4Addr::new(127, 9, 0, 0).to_bits() + 1 + i as u32), 0))).collect();
     for round in 0..ROUNDS {
         for i in 0..HOSTS {
-            // Of a stride that has no factor in common with their number, and another one in each round.
+            // The stride has no factor in common with the number of hosts, and differs in each round.
             let client = &clients[(i * (7 + 6 * round) % HOSTS) as usize];
             client.send_to(&[1; ASKED as usize], to).expect("ask");
             let (size, from) = server.recv_from(&mut [0; 100]).expect("a question");
@@ -143,7 +143,7 @@ fn one_socket_and_many_hosts() {
     assert_eq!(shown(&mut *source, "net_ports", &port(to, "client")), asking);
 }
 
-/// What the kernel says that UDP has sent in this namespace.
+/// The datagrams that UDP has sent in this namespace, as the kernel counts them.
 fn sent_by_udp(ns: &Netns) -> u64 {
     let text = ns.inside(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).expect("/proc");
     let lines: Vec<_> = text.lines().filter(|line| line.starts_with("Udp:")).collect();
@@ -151,7 +151,7 @@ fn sent_by_udp(ns: &Netns) -> u64 {
     lines[1].split_whitespace().nth(number).and_then(|count| count.parse().ok()).expect("a number")
 }
 
-/// Each datagram has a socket of its own, which is closed at once.
+/// Each datagram has a separate socket, which is closed at once.
 fn sockets_that_send_once() {
     let times = pace::work(10_000, 500);
     let ns = Netns::new("once");
@@ -169,13 +169,13 @@ fn sockets_that_send_once() {
     assert_eq!(shown(&mut *source, "net_ports", &row), counts(0, times, 10));
 }
 
-/// UDP_SEGMENT, with and without UDP_GRO, and MSG_MORE.
+/// `UDP_SEGMENT`, with and without `UDP_GRO`, and `MSG_MORE`.
 fn segments_and_several_calls() {
     const SEGMENT: usize = 1000;
     const SEGMENTS: usize = 12;
     let mut source = load_all();
     let set = |socket: &UdpSocket, option: i32, value: i32| {
-        // SAFETY: an int, of its size.
+        // SAFETY: an int, with its size.
         let done = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, (&raw const value).cast(), 4) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     };
@@ -198,7 +198,7 @@ fn segments_and_several_calls() {
     }
 }
 
-/// One socket that all threads send by, to hosts of their own, while readers look: none interrupts another's count.
+/// All threads send by one socket, to different hosts, while readers look: no thread disturbs another one's count.
 fn one_socket_of_many_threads() {
     const THREADS: u64 = 4;
     let each = pace::work(5000, 500);
@@ -225,10 +225,10 @@ fn one_socket_of_many_threads() {
     assert_eq!(shown(&mut *source, "net_procs", &pid(std::process::id())), counts(0, THREADS * each, 3));
 }
 
-/// A port of TCP's and one of UDP's of the same number are two; a process has what it exchanges by either.
+/// A TCP port and a UDP port of one number are two objects. A process has the traffic of both protocols.
 fn beside_connections() {
     let mut source = load_all();
-    // TCP chooses: thousands of its ports may still be taken by connections that others have closed, UDP's are not.
+    // TCP chooses the port: connections that other processes have closed may still take thousands of TCP ports, but no UDP ports.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("listen");
     let udp = socket(listener.local_addr().expect("its address"));
     let mut client = std::net::TcpStream::connect(at(&udp)).expect("connect");
@@ -248,8 +248,8 @@ fn beside_connections() {
     drop((client, served));
 }
 
-/// A process sends by a socket that another one has made, and received by: where UDP is counted by its functions, what is
-/// sent is the sender's, and what was received before stays its maker's. By packets it is not known who sends.
+/// A process sends by a socket that another process has made and received by. Where UDP is counted in functions, the sent
+/// datagram is the sender's, and the earlier ones stay the maker's. Packets do not show the sender.
 fn who_sends_by_a_socket_of_anothers() {
     const RECEIVED: u64 = 7;
     const SENT: u64 = 5;
@@ -273,7 +273,7 @@ fn who_sends_by_a_socket_of_anothers() {
     assert_eq!([senders, own], expected);
 }
 
-/// `topstat check` says whether UDP is counted; what is set is taken, or refused.
+/// `topstat check` shows whether UDP is counted. A valid setting is used, and an invalid one refused.
 fn udp_that_is_not_asked_for() {
     let topstat = |words: &[&str], set: Option<&str>| {
         let mut command = role::command("topstat");

@@ -23,7 +23,7 @@ const CLIENTS: usize = 20;
 const BYTES: u64 = 5000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The closed rows, and those that are not, of what the test has made.
+/// The closed and the other rows of the test's objects.
 fn rows(snapshot: &Snapshot, is_own: impl Fn(&[Field]) -> bool) -> (Vec<&Row>, Vec<&Row>) {
     snapshot.rows.iter().filter(|row| is_own(&row.object)).partition(|row| snapshot.is_closed(&row.object))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who uses the network, against what the generator has sent and what TCP_INFO has counted.
+//! The use of the network, compared with the generator's counts and with `TCP_INFO`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -31,14 +31,14 @@ pub fn cases() -> Vec<Case> {
 const PORTS: &str = "net_ports/pps";
 const SAMPLES: [&str; 4] = ["net_procs", "net_cgroups", "net_hosts", "net_ports"];
 
-/// All tables of all samples, of which nothing ages.
+/// All tables of all samples, with a period in which nothing ages.
 pub fn load_all() -> Box<dyn Source> {
     let tables = ["pps", "bps", "retrans", "opened", "bytes"];
     let paths: Vec<_> = SAMPLES.iter().flat_map(|of| tables.map(|table| format!("{of}/{table}"))).collect();
     load(&paths.iter().map(String::as_str).collect::<Vec<_>>(), &everything())
 }
 
-/// What is asked of rows, by column.
+/// Wanted values, by column.
 pub type Wanted<'a> = &'a [(&'a str, Field)];
 
 fn rows<'a>(snapshot: &'a Snapshot, wanted: Wanted<'_>) -> Vec<&'a Row> {
@@ -47,7 +47,7 @@ fn rows<'a>(snapshot: &'a Snapshot, wanted: Wanted<'_>) -> Vec<&'a Row> {
     snapshot.rows.iter().filter(is).collect()
 }
 
-/// The parts of the one row that has all this; 0 where there is none.
+/// The parts of the only row with these values; 0: there is no such row.
 pub fn parts(snapshot: &Snapshot, wanted: Wanted<'_>) -> [u64; 2] {
     match &rows(snapshot, wanted)[..] {
         [] => [0; 2],
@@ -56,7 +56,7 @@ pub fn parts(snapshot: &Snapshot, wanted: Wanted<'_>) -> [u64; 2] {
     }
 }
 
-/// A port of TCP's, or of UDP's, in this network namespace.
+/// A TCP or UDP port in this network namespace.
 pub fn port_of(at: SocketAddr, proto: &str, side: &str) -> [(&'static str, Field); 4] {
     let netns = Field::U64(netns::own_number());
     [("port", Field::U64(at.port().into())), ("proto", proto.into()), ("side", side.into()), ("netns", netns)]
@@ -74,14 +74,14 @@ pub fn host(address: IpAddr) -> [(&'static str, Field); 1] {
     [("host", Field::Ip(address))]
 }
 
-/// A process that answers, and where.
+/// A process that answers, and its address.
 pub fn server(comm: &str, at: &str) -> (Role, SocketAddr) {
     let mut role = Role::start("net-server", &[comm, at]);
     let at = role.expect("at").parse().expect("an address");
     (role, at)
 }
 
-/// The sum of all that this end of the connections has counted.
+/// The sum of the counters at this end of the connections.
 fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
     counts.fold(Counts::default(), |a, b| Counts {
         packets_rx: a.packets_rx + b.packets_rx,
@@ -93,7 +93,7 @@ fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
     })
 }
 
-/// What a sample shows of those that have all this.
+/// The counts that a sample shows for the row with these values.
 pub fn shown(source: &mut dyn Source, sample: &str, wanted: Wanted<'_>) -> Counts {
     let mut of = |table: &str| parts(&snapshot(source, &format!("{sample}/{table}")), wanted);
     let ([packets_rx, packets_tx], [bytes_rx, bytes_tx]) = (of("pps"), of("bytes"));
@@ -103,18 +103,18 @@ pub fn shown(source: &mut dyn Source, sample: &str, wanted: Wanted<'_>) -> Count
     Counts { packets_rx, packets_tx, bytes_rx, bytes_tx, bytes_retrans: 0, total_retrans }
 }
 
-/// What is compared.
+/// The counts that the test compares.
 fn told(counts: Counts) -> Counts {
     Counts { bytes_retrans: 0, ..counts }
 }
 
-/// So much was sent. TCP counts what it sends again once more, as it does on a busy host also within the host.
+/// Checks the bytes sent. TCP counts retransmitted bytes again; a busy host retransmits also within the host.
 fn assert_sent(shown: u64, sent: u64, source: &mut dyn Source) {
     let again: u64 = snapshot(source, "net_ports/retrans").total;
     assert!(shown == sent || (shown > sent && again > 0), "{shown}, not {sent}; {again} segments were sent again");
 }
 
-/// Each of twenty connections speaks as it likes, and more than once: what was pushed and what is settled add up.
+/// Each of twenty connections sends a different number of messages, several times: pushed and settled amounts add up.
 fn speaks(family: Family, before: bool) {
     let config = Config { connections: 20, family, ..Config::default() };
     let early = before.then(|| Load::open(config.clone()).expect("connections"));
@@ -126,7 +126,7 @@ fn speaks(family: Family, before: bool) {
     let begin = truth::settled(&traffic);
     let source = &mut **source.get_or_insert_with(load_all);
     let at = traffic.connections()[0].server_addr();
-    // The handshake is counted, too, where it was seen.
+    // The handshake counts, too, where topstat has seen it.
     let first = [shown(source, "net_ports", &port(at, "server")), shown(source, "net_ports", &port(at, "client"))];
     for turns in [7, 1, 30] {
         traffic.run(&Plan::new((0..20).map(|i| turns + i % 3).collect()), &limits()).expect("a run");
@@ -163,7 +163,7 @@ fn connections_of_ipv6() {
     speaks(Family::V6, false);
 }
 
-/// As many a second as there can be, while readers settle: each is counted to its end, once, for the right process.
+/// As many connections a second as possible, while readers settle: each is counted to its end, once, for the right process.
 fn connections_that_live_for_one_message() {
     const ANSWER: usize = 5000;
     let turns = pace::work(6000, 200);
@@ -185,7 +185,7 @@ fn connections_that_live_for_one_message() {
         }
         clients.join().expect("clients");
     });
-    // What a connection has is pushed when its socket goes, which may be on its way on a CPU that does not run just now.
+    // A connection is pushed when its socket is destroyed. This may be pending on a CPU that does not run just now.
     let mut begun = || {
         let opened = snapshot(&mut *source, "net_ports/opened");
         parts(&opened, &port(at, "client"))[1] + parts(&opened, &port(at, "server"))[0]
@@ -196,13 +196,13 @@ fn connections_that_live_for_one_message() {
     let own = [("pid", Field::U64(role.pid().into())), ("comm", "tl-net-server".into())];
     let procs = snapshot(&mut *source, "net_procs/bytes");
     let again = snapshot(&mut *source, "net_ports/retrans");
-    // With each event that the kernel keeps from topstat, which it counts, a connection's opening may be missing, or its end
-    // with all that it has carried.
+    // For each event that the kernel keeps from topstat and counts, a connection's opening may be missing, or its end with all
+    // its bytes.
     let kept = again.lost.count("skipped");
-    // A look that comes just when a port's or a process's object is made, and whose maker does not run, is refused: it is in
-    // `other`, and told by each table that it was to be pushed to. That is one at the beginning, of a few connections.
+    // A look is refused if another CPU makes the object of its port or process at that moment and is preempted. The amount is in
+    // `other`, and each table counts it as `full`. This happens once at the beginning, for a few connections.
     let refused = |tables: &[&Snapshot]| tables.iter().any(|table| table.lost.count("full") > 0);
-    // TCP counts what it sends again once more, as it does on a busy host also within the host.
+    // TCP counts retransmitted bytes again; a busy host retransmits also within the host.
     let counted = |of: &str, shown: u64, each: usize, may_be_more: bool, refused: bool| {
         let lacks = kept + if refused { turns.div_ceil(100) } else { 0 };
         let (least, most) = (turns.saturating_sub(lacks) * each as u64, turns * each as u64);
@@ -218,7 +218,7 @@ fn connections_that_live_for_one_message() {
     let [nothing, client] = parts(&opened, &port(at, "client"));
     counted("connected", client, 1, false, refused(&[&opened]));
     assert_eq!([none, nothing], [0; 2]);
-    // What is settled between a handshake and the first read is still its listener's, which is the same process here.
+    // Amounts settled between a handshake and the first read are the listener's owner's, which is the server's process, too.
     let served = [
         parts(&all, &port(at, "server")),
         parts(&all, &[&port(at, "server")[..], &own].concat()),
@@ -235,7 +235,7 @@ fn connections_that_live_for_one_message() {
     role.finish();
 }
 
-/// The kernel goes another way with what comes then, by no hook that looks at connections.
+/// After the close of one end the kernel takes another path for received data, without a hook that looks at connections.
 fn one_end_is_closed() {
     const ANSWER: usize = 3_000_000;
     let mut source = load_all();
@@ -262,14 +262,14 @@ fn one_end_is_closed() {
     role.finish();
 }
 
-/// `connect` to nowhere ends a connection, and its socket makes another one, whose counters begin at 0.
+/// `connect` to `AF_UNSPEC` ends a connection. Its socket makes another one, whose counters begin at 0.
 fn a_socket_connects_again() {
     let mut source = load_all();
     let (role, at) = server("tl-net-again", "127.0.0.1:0");
     let mut stream = TcpStream::connect(at).expect("connect");
     ask(&mut stream, 5000).expect("an answer");
     let (nowhere, length) = (libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] }, 16);
-    // SAFETY: an address that is as long as said.
+    // SAFETY: an address with its length.
     let done = unsafe { libc::connect(stream.as_raw_fd(), &raw const nowhere, length) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     rustix::net::connect(&stream, &at).expect("connect again");
@@ -282,7 +282,7 @@ fn a_socket_connects_again() {
     role.finish();
 }
 
-/// Each connection has another host at its other end. What finds no place is in the total, and told.
+/// Each connection has another remote host. Hosts without a place are in the total, and counted as refused.
 fn more_hosts_than_there_are_places() {
     const HOSTS: u32 = 20_000;
     let mut source = load(&["net_hosts/bytes", "net_hosts/opened"], &everything());
@@ -295,7 +295,7 @@ fn more_hosts_than_there_are_places() {
         rustix::net::bind(&socket, &from).expect("bind");
         rustix::net::connect(&socket, &to).expect("connect");
         let mut accepted = listener.accept().expect("accept").0;
-        // Reset at the end, so that no port is kept for a minute.
+        // Reset at the end, so that no port stays in use for a minute.
         rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO)).expect("not linger");
         let mut stream = TcpStream::from(socket);
         stream.write_all(&[1; 10]).expect("send");
@@ -305,10 +305,10 @@ fn more_hosts_than_there_are_places() {
     note(format!("{} objects, {} refused of {HOSTS}", all.objects, all.lost.count("full")));
     assert_eq!(all.total, 2 * u64::from(HOSTS), "both ends of each are in the total");
     assert!(all.objects > u64::from(HOSTS) / 2 && all.objects < u64::from(HOSTS), "{} objects", all.objects);
-    // What looks on one CPU have found of them is refused at once.
+    // Amounts without a place, found by looks on one CPU, are refused at once.
     assert!(all.lost.count("full") > 0, "nothing was refused");
     assert_eq!(all.lost.no_memory, 0, "there is memory");
-    // The clients' ends are all of one host's, which is larger than all that was refused.
+    // All clients' ends have one remote host, which is larger than all refused amounts.
     assert_eq!(parts(&all, &host(to.ip())), [0, u64::from(HOSTS)]);
     assert_eq!(all.proven, 1, "the others are as large as what was refused");
     let bytes = snapshot(&mut *source, "net_hosts/bytes");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Control groups, of processes that are in different places of the hierarchies that a host has.
+//! Control groups of processes in different places of the host's hierarchies.
 
 use std::net::SocketAddr;
 
@@ -23,11 +23,11 @@ pub fn cases() -> Vec<Case> {
 
 const BYTES: &str = "net_cgroups/bytes";
 
-/// A client that asks a server at a command.
+/// A client that connects and asks a server on command.
 struct Client(Role);
 
 impl Client {
-    /// In these groups before it has any socket.
+    /// A client that is in these groups before it has a socket.
     fn start(comm: &str, groups: &[&Group]) -> Self {
         let mut role = Role::start("net-client", &[comm]);
         role.expect("ready");
@@ -46,23 +46,23 @@ impl Client {
         self.tell(&bytes.to_string());
     }
 
-    /// By the kernel's own word.
+    /// The client's group, as the kernel shows it.
     fn group(&self) -> String {
         cgroup::expected(self.0.pid()).expect("each process is in a group")
     }
 }
 
-/// What a group is shown to have received and sent.
+/// The bytes that a group is shown to have received and sent.
 fn shown(source: &mut dyn Source, path: &str) -> [u64; 2] {
     parts(&snapshot(source, BYTES), &[("cgroup", Field::from(path))])
 }
 
-/// What clients have, who were answered so often with so many bytes in all.
+/// The bytes of clients after `times` answers with `bytes` bytes in all.
 fn of_clients(times: usize, bytes: usize) -> [u64; 2] {
     [bytes as u64, (times * REQUEST) as u64]
 }
 
-/// On a host that has v1, too, both are in one group there.
+/// On a host that has v1, too, both are in one group of v1.
 fn groups_of_one_parent_are_told_apart() {
     let (one, two) = (Group::new("one").expect("a cgroup"), Group::new("two").expect("a cgroup"));
     let (server, at) = server("tl-net-server", "127.0.0.1:0");
@@ -78,7 +78,7 @@ fn groups_of_one_parent_are_told_apart() {
     server.finish();
 }
 
-/// A connection stays with the group in which it was made, as the kernel's own accounts have it; the next one is the new
+/// A connection stays with the group in which it was made, as in the kernel's own accounts. The next connection is the new
 /// group's.
 fn a_process_moves_between_groups() {
     let (before, after) = (Group::new("before").expect("a cgroup"), Group::new("after").expect("a cgroup"));
@@ -97,7 +97,8 @@ fn a_process_moves_between_groups() {
     server.finish();
 }
 
-/// Two are in one group of v2, and in different ones of v1; two are in one of v1, of which one is at v2's root.
+/// Two clients are in one group of v2, and in different groups of v1. Two are in one group of v1, and one of these two is in v2's
+/// root.
 fn processes_in_different_places_of_both_versions() {
     let v2 = Group::new("both").expect("a cgroup of v2");
     let (one, two) = (Group::of_v1("one").expect("a cgroup of v1"), Group::of_v1("two").expect("a cgroup of v1"));
@@ -114,7 +115,7 @@ fn processes_in_different_places_of_both_versions() {
     assert_eq!(clients.each_ref().map(|(client, _)| client.group()), [&*v2.path, &v2.path, &one.path]);
     let found = [&v2, &one, &two].map(|group| shown(&mut *source, &group.path));
     assert_eq!(found, [of_clients(2, 21_000), of_clients(1, 300_000), [0, 0]]);
-    // It goes on in a group of v1, where v2 does not know it any more.
+    // The client moves to another group of v1; in v2 it stays in the root.
     let (client, _) = &mut clients[2];
     two.take(client.0.pid());
     client.receive(at, 40);
@@ -124,7 +125,7 @@ fn processes_in_different_places_of_both_versions() {
     server.finish();
 }
 
-/// One process, in a group or in none of v2: every family shows it in the group that the kernel says.
+/// A process, in a group of v2 or not in one: every family shows it in the group that the kernel shows.
 fn all_families_say_the_same_group() {
     const TABLES: [&str; 3] = ["net_procs/bytes", "tcp_v4/conns_bytes", "tasks/cpu_total"];
     let group = Group::new("same").expect("a cgroup");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processes that serve others.
+//! Processes that act as clients and servers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use topstat_live::role::{name, say, told};
 
-/// Plays a role, if it is one of these.
+/// Plays a role, if it is one of this family's.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     match role {
         "net-client" => client(arguments.first().expect("a name")),
@@ -17,10 +17,10 @@ pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// What is asked for: so many bytes, little-endian.
+/// The size of a request: the wanted number of bytes, little-endian.
 pub const REQUEST: usize = 8;
 
-/// Asks for so many bytes, and reads them.
+/// Asks for `bytes` bytes, and reads them.
 pub fn ask(stream: &mut TcpStream, bytes: usize) -> std::io::Result<()> {
     stream.write_all(&(bytes as u64).to_le_bytes())?;
     let read = std::io::copy(&mut (&*stream).take(bytes as u64), &mut std::io::sink())?;
@@ -37,7 +37,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Asks a server of `connect ADDRESS` for as many bytes as each other line says.
+/// Connects at `connect ADDRESS`; each other line is the number of bytes to ask the server for.
 fn client(comm: &str) {
     name(comm);
     say("ready");
@@ -52,7 +52,7 @@ fn client(comm: &str) {
     }
 }
 
-/// Answers what it is asked, on as many connections as there are, until it is told to end.
+/// Answers requests on any number of connections, until the test ends it.
 fn server(comm: &str, at: &str) {
     name(comm);
     let listener = TcpListener::bind(at).expect("listen");

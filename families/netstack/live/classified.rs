@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples on the running kernel: functions against the files that define them, loads of one kind against the category that
-//! they must come out as, and TCP against the share that is to be classified.
+//! Samples on the running kernel: functions are compared with the files that define them, loads of one kind with their expected
+//! category, and TCP with the share that must be classified.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -28,11 +28,11 @@ pub fn cases() -> Vec<Case> {
 
 /// Functions, files and categories: see scripts/netstack-truth.
 const TRUTH: &str = include_str!("../truth.tsv");
-/// Often, so that a short time has many samples; not in step with the timer of 250 Hz.
+/// A high rate gives many samples in a short time; it is not in step with the timer of 250 Hz.
 const HZ: u32 = 997;
-/// Samples that a share is taken of, at least.
+/// The least number of samples for a share.
 const ENOUGH: u64 = 300;
-/// How long to sample for them at most.
+/// How long to sample at most.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn functions_have_the_category_of_their_file() {
@@ -56,12 +56,12 @@ fn functions_have_the_category_of_their_file() {
         }
     }
     note(format!("{right} of {there} functions have the category of their file"));
-    // Small kernels have less than what the set was made from.
+    // Small kernels have fewer functions than the kernel that the set was made from.
     assert!(there >= 200, "only {there} of the functions are in this kernel");
     assert!(right * 100 >= there * 95, "{right} of {there}: {wrong:#?}");
 }
 
-/// Samples while a load runs on a thread of this process, until there are enough in the kernel of this process.
+/// Samples while a load runs on threads of this process, until there are enough samples of this process in the kernel.
 fn sampled(threads: usize, load: impl Fn(usize, &AtomicBool) + Sync) -> Profile {
     let stop = AtomicBool::new(false);
     let own = Choice { pids: vec![std::process::id()], ..Choice::default() };
@@ -91,14 +91,14 @@ fn sampled(threads: usize, load: impl Fn(usize, &AtomicBool) + Sync) -> Profile 
     })
 }
 
-/// Of the samples of this process, the share of each category in percent.
+/// The share of each category in this process's samples, in percent.
 fn shares(profile: &Profile) -> Vec<(String, f64)> {
     let table = Table::of(profile, &Choice { pids: vec![std::process::id()], ..Choice::default() });
     assert!(table.chosen >= ENOUGH / 4, "only {} samples of this process", table.chosen);
     table.rows.iter().map(|row| (row.key[0].clone(), percent(row.samples, table.chosen))).collect()
 }
 
-/// Asserts that a load comes out as this category, before all others.
+/// Asserts that this category has the largest share of a load.
 fn comes_out_as(category: Category, profile: &Profile) {
     let shares = shares(profile);
     let text: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {share:.0}%")).collect();
@@ -113,7 +113,7 @@ fn running(stop: &AtomicBool) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-/// Of a file in memory that no cache holds: copying a page takes longer than finding it.
+/// Reads a file in memory that no cache can hold: copying a page takes longer than finding it.
 fn copying_comes_out_as_data_copy() {
     const BYTES: usize = 64 << 20;
     let file: File = rustix::fs::memfd_create("copied", rustix::fs::MemfdFlags::CLOEXEC).expect("memory").into();
@@ -131,7 +131,7 @@ fn system_calls_come_out_as_etc() {
     let load = |_, stop: &AtomicBool| {
         while running(stop) {
             for _ in 0..1000 {
-                // SAFETY: it takes nothing. The C library would answer by itself.
+                // SAFETY: the call takes no arguments. The C library could answer without a system call.
                 unsafe { libc::syscall(libc::SYS_getppid) };
             }
         }
@@ -143,16 +143,17 @@ fn pages_come_out_as_mm() {
     const BYTES: usize = 4 << 20;
     let load = |_, stop: &AtomicBool| {
         while running(stop) {
-            // Without page faults: where a clock of the host takes the samples, their entry has as many as memory management.
+            // Without page faults: where a clock of the host takes the samples, the entry of a fault has as many samples as
+            // memory management.
             drop(memmap2::MmapOptions::new().len(BYTES).populate().map_anon().expect("memory"));
         }
     };
     comes_out_as(Category::Mm, &sampled(1, load));
 }
 
-/// Two threads write to one file, which only one of them may at a time: waiting for it has a larger share than for one thread,
-/// which never waits. They are real-time ones, or on a busy host they would rarely run at once; the thread that takes samples
-/// of them goes before them, so that it can end them.
+/// Two threads write to one file, and only one of them may do so at a time: waiting has a larger share than with one thread,
+/// which never waits. The threads are real-time threads; otherwise they would rarely run at once on a busy host. The sampling
+/// thread has a higher priority, so that it can end them.
 fn contention_comes_out_as_lock() {
     let file: File = rustix::fs::memfd_create("contended", rustix::fs::MemfdFlags::CLOEXEC).expect("memory").into();
     let (one, other) = two_cpus().expect("two CPUs");
@@ -178,21 +179,21 @@ fn contention_comes_out_as_lock() {
     assert!(together > 2.0 * alone && together > 10.0, "{alone} alone, {together} together");
 }
 
-/// Has the calling thread run on this CPU alone.
+/// Makes the calling thread run on this CPU only.
 fn run_on(cpu: usize) {
     let mut only = rustix::thread::CpuSet::new();
     only.set(cpu);
     rustix::thread::sched_setaffinity(None, &only).expect("a CPU of this process");
 }
 
-/// Has the calling thread run before all that have a lower priority, or are not real-time; and those that it starts, too.
+/// Makes the calling thread, and threads that it starts, run before all threads with a lower priority or without real time.
 fn go_before_others(priority: i32) {
     let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: it reads the structure, which lives through the call, and concerns the calling thread alone.
+    // SAFETY: the call reads the structure, which lives through the call, and concerns the calling thread only.
     assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) }, 0, "SCHED_FIFO");
 }
 
-/// A connection over loopback, in a namespace of its own.
+/// A connection over loopback, in a separate namespace.
 fn samples_of_tcp_are_classified() {
     let ns = Netns::new("classified");
     let profile = ns.inside(|| {
@@ -200,7 +201,7 @@ fn samples_of_tcp_are_classified() {
         let address = listener.local_addr().expect("its address");
         sampled(2, |number, stop| {
             let mut buffer = vec![0; 1 << 16];
-            // They end each other: who sends stops, and who receives finds the end.
+            // The threads end each other: the sender stops, and the receiver finds the end.
             if number == 0 {
                 let mut to = TcpStream::connect(address).expect("connect");
                 while running(stop) && to.write_all(&buffer).is_ok() {}
@@ -223,13 +224,13 @@ fn samples_of_tcp_are_classified() {
     for side in [Side::Send, Side::Receive, Side::SoftirqReceive] {
         assert!(sides.rows.iter().any(|row| row.key[0] == side.name()), "nothing of {}: {:?}", side.name(), sides.rows);
     }
-    // All samples of the process are of its cgroup, and on CPUs that were sampled.
+    // All samples of the process have its cgroup, and are on CPUs that were sampled.
     for sample in profile.samples.iter().filter(|sample| sample.pid == std::process::id()) {
         assert!(profile.cpus.contains(&sample.cpu) && sample.cgroup.is_some(), "{sample:?}");
     }
 }
 
-/// Where there is a counter of cache misses, samples are by it; where there is none, that is said, and no number.
+/// If there is a counter of cache misses, samples are taken by it; else the error says so, and no number is given.
 fn cache_misses_are_counted_or_unavailable() {
     let options = Options { event: Some(Event::CacheMisses), hz: HZ, ..Options::default() };
     let mut sampler = match Sampler::open(&options) {
@@ -250,7 +251,7 @@ fn cache_misses_are_counted_or_unavailable() {
     assert!(profile.event == Event::CacheMisses && profile.total() > 0, "{}", profile.total());
 }
 
-/// Taken and missed are what the timer was due to take, between the shortest time that it can have run and the longest.
+/// The samples taken and missed are the samples due, between the shortest and the longest time that the timer can have run.
 fn no_sample_is_forgotten() {
     let before_open = Instant::now();
     let mut sampler = Sampler::open(&Options { hz: HZ, ..Options::default() }).expect("a sampler");
@@ -270,7 +271,8 @@ fn no_sample_is_forgotten() {
     }
     let [least, most] = [shortest, longest].map(|time| f64::from(HZ) * cpus as f64 * time.as_secs_f64());
     note(format!("{taken} taken and {missed} missed of {least:.0} to {most:.0}"));
-    // On each CPU one more or less, by when its timer began within a period; and what a clock may be wrong by.
+    // The tolerance: one sample more or less on each CPU, depending on when its timer began within a period, and the error of a
+    // clock.
     let (sum, slack) = ((taken + missed) as f64, 2.0 * cpus as f64 + most * 0.001);
     assert!(sum >= least - slack && sum <= most + slack, "{sum} of {least} to {most}");
 }

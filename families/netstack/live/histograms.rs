@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Histograms of packets on the running kernel, against what the device and the reader count, and waits that are made.
+//! Compares histograms of packets on the running kernel with the counts of the device and of the reader, and with waits that the
+//! test makes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -19,14 +20,14 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// The device of the end that receives.
+/// The device of the receiving end.
 const DEVICE: &str = "eth0";
-/// Of each flow.
+/// Bytes of each flow.
 const BYTES: usize = 8 << 20;
-/// How long a device has to count nothing to be quiet.
+/// A device is quiet if it counts nothing for this time.
 const QUIET: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long data is left to wait.
+/// How long the test lets data wait.
 const WAIT: Duration = Duration::from_millis(40);
 
 /// Packets that the device of this namespace has received.
@@ -36,7 +37,7 @@ fn received() -> u64 {
     line.split_whitespace().nth(1).expect("packets").parse().expect("a number")
 }
 
-/// Has a device of this namespace do something, or not: commands of `linux/ethtool.h`.
+/// Switches a feature of a device of this namespace on or off, by a command of `linux/ethtool.h`.
 fn set(device: &str, command: u32, on: u32) {
     #[repr(C)]
     struct Request {
@@ -56,7 +57,7 @@ fn set(device: &str, command: u32, on: u32) {
 const SET_TSO: u32 = 0x1f;
 const SET_GRO: u32 = 0x2c;
 
-/// Reads until the device is quiet before and after, and gives how many packets it has received by then.
+/// Reads until the device is quiet before and after a reading, and returns the number of packets that it has received by then.
 fn read_when_quiet(counters: &mut [&mut Counter], sums: &mut [[u64; 2]]) -> u64 {
     let begun = Instant::now();
     loop {
@@ -64,7 +65,7 @@ fn read_when_quiet(counters: &mut [&mut Counter], sums: &mut [[u64; 2]]) -> u64 
         std::thread::sleep(QUIET);
         for (counter, sum) in counters.iter_mut().zip(&mut *sums) {
             let read = counter.read().expect("a histogram");
-            // Multicast listener discovery of IPv6 has a header of options, behind which no ports are looked for.
+            // Multicast listener discovery of IPv6 has a header of options; ports behind it are not read.
             assert!(read.beside("lost") == 0 && read.beside("unread") < 100, "{read:?}");
             for (sum, name) in sum.iter_mut().zip(["before_gro", "after_gro"]) {
                 *sum += read.series(name).expect(name).count();
@@ -77,7 +78,7 @@ fn read_when_quiet(counters: &mut [&mut Counter], sums: &mut [[u64; 2]]) -> u64 
     }
 }
 
-/// Sends some bytes over a connection to the other end, and gives its port there.
+/// Sends some bytes over a connection to the other end, and returns the port there.
 fn carry(net: &Bridged) -> u16 {
     let listener = net.right.inside(|| TcpListener::bind((IpAddr::from(RIGHT), 0)).expect("a listener"));
     let to = listener.local_addr().expect("its address");
@@ -90,12 +91,12 @@ fn carry(net: &Bridged) -> u16 {
     to.port()
 }
 
-/// With and without segmentation and GRO: of what passes the device nothing is missing.
+/// With and without segmentation and GRO, the histogram has every packet that passes the device.
 fn packets_are_those_that_the_device_counts() {
     for (tso, gro) in [(1, 0), (0, 1), (0, 0)] {
         let net = Bridged::new();
         net.left.inside(|| set(DEVICE, SET_TSO, tso));
-        // What comes from a device that takes large buffers is not merged.
+        // Packets from a device that takes large buffers are not merged.
         net.bridge.inside(|| set(PORT_RIGHT, SET_TSO, tso));
         net.right.inside(|| {
             set(DEVICE, SET_GRO, gro);
@@ -119,7 +120,7 @@ fn packets_are_those_that_the_device_counts() {
     ports_are_told_apart();
 }
 
-/// Of two connections each has its packets, and all but a few of other protocols are of one of them.
+/// Each of two connections has its own packets, and both together have all of them.
 fn ports_are_told_apart() {
     let net = Bridged::new();
     net.right.inside(|| {
@@ -144,12 +145,12 @@ fn ports_are_told_apart() {
         let [[both, _], [one, _], [other, _]] = sums;
         note(format!("of {both} packets {one} and {other} by their ports"));
         assert_eq!(one + other, both);
-        // By how many packets it is three times as much depends on how they were merged.
+        // The ratio of the packets depends on how they were merged, so it may differ from three.
         assert!(one > 0 && other > one, "{one}, {other}");
     });
 }
 
-/// Two ends of a connection over loopback, in a namespace of its own, and the port that it goes to.
+/// Both ends of a connection over loopback, in a separate namespace, and the port of the listening end.
 fn connection(ns: &Netns) -> (TcpStream, TcpStream, u16) {
     ns.inside(|| {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
@@ -160,11 +161,11 @@ fn connection(ns: &Netns) -> (TcpStream, TcpStream, u16) {
     })
 }
 
-/// Sends and reads bytes until the kernel notes when packets arrive: it begins a moment after it was asked to.
+/// Sends and reads bytes until the kernel records when packets arrive: it begins a moment after the request.
 fn until_dated(counter: &mut Counter, sender: &mut TcpStream, receiver: &mut TcpStream) {
     let (begun, mut byte) = (Instant::now(), [1]);
     loop {
-        // Of a thread's first copy no waits are known yet.
+        // For a thread's first copy, its waits are not known yet.
         for _ in 0..3 {
             sender.write_all(&byte).expect("sent");
             receiver.read_exact(&mut byte).expect("received");
@@ -177,7 +178,7 @@ fn until_dated(counter: &mut Counter, sender: &mut TcpStream, receiver: &mut Tcp
     }
 }
 
-/// What holds of every histogram of latencies.
+/// Checks the invariants of a histogram of latencies.
 fn adds_up(read: &Histograms) {
     let series = |name: &str| read.series(name).expect("a histogram");
     let [latency, scheduling, queueing] = ["latency", "scheduling", "queueing"].map(series);
@@ -212,14 +213,14 @@ fn copied_bytes_are_those_that_were_read() {
     assert_eq!(read.beside("undated"), 0, "{read:?}");
 }
 
-/// The buckets from which on all is at least half of the wait.
+/// The number of entries in buckets that contain values above half of the wait.
 fn long_ones(histogram: &Histogram) -> u64 {
     let least = u64::try_from(WAIT.as_nanos()).unwrap_or(0) / 2;
     let is_long = |bucket: &usize| Histogram::bounds(*bucket).1 > least;
     histogram.buckets.iter().enumerate().filter(|(bucket, _)| is_long(bucket)).map(|(_, count)| count).sum()
 }
 
-/// Data that waits because nobody reads it is queueing; data whose reader is ready, and kept from its CPU, is scheduling.
+/// Data that waits because no thread reads it is queueing. Data whose reader is ready, but has no CPU, is scheduling.
 fn waiting_for_a_cpu_is_told_from_waiting_in_a_queue() {
     const TIMES: u64 = 5;
     let ns = Netns::new("waiting");
@@ -241,7 +242,7 @@ fn waiting_for_a_cpu_is_told_from_waiting_in_a_queue() {
             }
             let queued = counter.read().expect("a histogram");
             adds_up(&queued);
-            // Who sends is on the reader's CPU, and leaves it to nobody for a while.
+            // The sender runs on the reader's CPU, and does not leave it for a while.
             let reader = std::thread::scope(|scope| {
                 let reader = scope.spawn(|| {
                     for _ in 0..TIMES + 2 {
@@ -250,7 +251,7 @@ fn waiting_for_a_cpu_is_told_from_waiting_in_a_queue() {
                 });
                 let hog = scope.spawn(|| {
                     let parameters = libc::sched_param { sched_priority: 1 };
-                    // SAFETY: it reads the structure, which lives through the call, and concerns the calling thread alone.
+                    // SAFETY: the call reads the structure, which lives through the call, and concerns the calling thread only.
                     let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
                     assert_eq!(set, 0, "SCHED_FIFO");
                     for _ in 0..TIMES + 2 {
@@ -279,7 +280,8 @@ fn waiting_for_a_cpu_is_told_from_waiting_in_a_queue() {
         }
         assert_eq!(of(&queued)[0], TIMES, "{queued:?}");
         assert!(of(&queued)[2] == TIMES && of(&queued)[1] == 0, "{queued:?}");
-        // A copy of which no waits are known, and one that a host that is busy has kept from the sender.
+        // Up to two may count as queueing: a copy whose waits are unknown, and a copy whose sender a busy host has kept from the
+        // CPU.
         assert!(of(&scheduled)[1] >= TIMES && of(&scheduled)[2] <= 2, "{scheduled:?}");
     });
 }

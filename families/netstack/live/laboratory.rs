@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat lab` on the running kernel: what it measures, and that nothing of it stays, however it ends.
+//! `topstat lab` on the running kernel: its measurements, and that it leaves nothing behind, however it ends.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
@@ -24,21 +24,20 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Samples that a share is taken of, at least: fewer are chance.
+/// The least number of samples for a share; fewer give random results.
 const ENOUGH_SAMPLES: f64 = 600.0;
-/// Bytes that the CPU time of a byte is taken of, at least: threads tell theirs every 16 calls of 128 KiB. Small packets
-/// are read by smaller calls.
+/// The least number of bytes for the CPU time of a byte: threads report their bytes every 16 calls of 128 KiB. Small packets are
+/// read by smaller calls.
 const ENOUGH_BYTES: [f64; 2] = [2e6, 32e6];
-/// Packets that a rate of loss is taken of, at least.
+/// The least number of packets for a rate of loss.
 const ENOUGH_PACKETS: f64 = 1000.0;
-/// How often an experiment is made until it has enough of all: on a host that is busy with something else a flow may carry
-/// little within a second.
+/// Attempts at an experiment until it has enough of everything: on a busy host a flow may carry little within a second.
 const ATTEMPTS: usize = 5;
 
-/// How long the kernel may take to remove a network namespace: it removes those of all tests one after the other.
+/// How long the kernel may take to remove a network namespace: it removes the namespaces of all tests one after the other.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory that is removed at the end.
+/// A directory; dropping it removes it.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -62,7 +61,7 @@ fn lab(words: &str, out: &Path) -> Command {
     command
 }
 
-/// Runs it to its end, and gives its documents and what it has printed.
+/// Runs a lab to its end, and returns its documents and its output.
 fn done(words: &str, out: &Path) -> (Vec<Value>, String) {
     let output = lab(words, out).output().expect("topstat runs");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -70,7 +69,7 @@ fn done(words: &str, out: &Path) -> (Vec<Value>, String) {
     (documents(out), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// All documents of a directory of results: each is whole.
+/// All documents of a directory of results. Each must be complete JSON.
 pub fn documents(out: &Path) -> Vec<Value> {
     let entries = std::fs::read_dir(out).expect("results").flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =
@@ -80,7 +79,7 @@ pub fn documents(out: &Path) -> Vec<Value> {
     files.iter().map(|path| serde_json::from_str(&read(path)).expect("JSON")).collect()
 }
 
-/// Of the receiver of all runs of a configuration.
+/// Sums over the receivers of all runs of a configuration.
 #[derive(Default)]
 struct Carried {
     bytes: f64,
@@ -94,7 +93,7 @@ impl Carried {
     fn add(&mut self, run: &Value) {
         let number = |name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
         self.bytes += number("bytes");
-        // By CPU time: how much of it the flow gets depends on who else runs.
+        // By CPU time: the flow's share of the CPU depends on other processes.
         let parts = ["sender_seconds", "receiver_seconds", "ksoftirqd_seconds"];
         self.cpu_seconds += parts.map(number).iter().sum::<f64>();
         for side in ["receive", "softirq_receive"].into_iter().filter_map(|side| run["sides"][side].as_object()) {
@@ -109,20 +108,20 @@ impl Carried {
         self.bytes * 8e-9 / self.cpu_seconds.max(1e-9)
     }
 
-    /// Percent of the receiver's samples.
+    /// Percentages of `data_copy` and `tcp/ip` in the receiver's samples.
     fn shares(&self) -> [f64; 2] {
         [self.copied, self.tcp_ip].map(|part| part * 100.0 / self.samples.max(1.0))
     }
 }
 
-/// Whether the shares of `data_copy` and `tcp/ip` are as the study has them.
+/// Whether the shares of `data_copy` and `tcp/ip` have the study's shape.
 fn have_shapes([plain, large]: &[Carried; 2]) -> bool {
     let ([copied, tcp_ip], [copied_large, tcp_ip_large]) = (plain.shares(), large.shares());
     copied_large > copied && tcp_ip_large * copied < tcp_ip * copied_large
 }
 
-/// The shapes of the study. `tcp/ip` is compared with `data_copy`, not with all: what the clock and interrupts of a virtual
-/// machine take is in all shares, and differs from host to host. What an emulated CPU carries has no shape.
+/// Checks the shapes of the study. `tcp/ip` is compared with `data_copy`, not with all samples: the clock and interrupts of a
+/// virtual machine are in all shares, and differ from host to host. The throughput of an emulated CPU has no shape.
 fn one_flow_is_carried_and_sampled() {
     let mut both = [Carried::default(), Carried::default()];
     let emulated = pace::slowdown() > 1;
@@ -137,7 +136,8 @@ fn one_flow_is_carried_and_sampled() {
             carried.samples >= ENOUGH_SAMPLES && (emulated || carried.bytes >= bytes)
         };
         let enough = both.iter().zip(ENOUGH_BYTES).all(enough);
-        // In some runs on a virtual machine hardly any timer interrupt finds the copying of large packets: they are added up.
+        // In some runs on a virtual machine hardly any timer interrupt hits the copying of large packets, so the runs are added
+        // up.
         if enough && (have_shapes(&both) || attempt == ATTEMPTS) {
             break;
         }
@@ -166,8 +166,8 @@ fn what_the_device_cannot_is_unavailable() {
     assert!(why.contains("ntuple") && text.contains(why), "{text}");
 }
 
-/// That a flow is received on the sender's node, and on the other one. An emulated machine has one kind of memory, so which is
-/// faster is not asked.
+/// A flow is received on the sender's node, and on the other one. An emulated machine has one kind of memory, so the test does
+/// not compare their speed.
 fn flows_are_received_on_either_node() {
     let folder = Folder::new("numa");
     let (runs, text) = done("numa --config no-opts,tsogro --runs 1 --time 2s --hz 99", &folder.0);
@@ -192,7 +192,7 @@ fn histograms_and_the_congestion_control_are_in_the_documents() {
     };
     let (before, after, latency) = (count("before_gro"), count("after_gro"), count("latency"));
     note(format!("{before} packets, {after} after GRO, {latency} copies"));
-    // What is on its way when the histogram begins or ends is in one of them.
+    // Packets in flight when the histogram begins or ends are in only one of the two histograms.
     assert!(before > 0 && before.abs_diff(after) < 1000 && latency > 0, "{}", runs[0]);
     let unsplit = runs[0]["besides"]["unsplit"].as_u64().expect("a count");
     assert_eq!(count("scheduling") + unsplit, latency, "{}", runs[0]);
@@ -212,7 +212,7 @@ fn as_many_packets_are_lost_as_asked_for() {
         let folder = Folder::new(&format!("loss-{attempt}"));
         let (runs, _) = done("loss --config no-opts,tsogro --loss 0,2 --runs 1 --time 1s --hz 0", &folder.0);
         let count = |run: &Value, name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
-        // Without loss and with it, in both configurations: the program keeps no device from being set.
+        // Without loss and with it, in both configurations: the program does not prevent changes to the device's settings.
         assert_eq!(runs.len(), 4, "{runs:#?}");
         for [whole, lossy] in runs.as_chunks().0 {
             assert!(whole["unavailable"].is_null() && lossy["unavailable"].is_null(), "{runs:#?}");
@@ -228,20 +228,20 @@ fn as_many_packets_are_lost_as_asked_for() {
         }
     }
     note(format!("{dropped} of {arrived} packets"));
-    // Six standard deviations of what is drawn by chance: once in 500 million runs it is more.
+    // Six standard deviations: chance exceeds them once in 500 million runs.
     let (expected, chance) = (arrived * 0.02, 6.0 * (arrived * 0.02 * 0.98).sqrt());
     assert!((dropped - expected).abs() <= chance, "{dropped} of {arrived}");
 }
 
-/// What an experiment could leave behind, or change: names of network namespaces, settings of the network and of sampling,
-/// this host's devices and what is pinned.
+/// State that an experiment could leave behind or change: names of network namespaces, settings of the network and of sampling,
+/// this host's devices, and pinned objects.
 fn left_behind() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for folder in ["/proc/sys/net/core", "/proc/sys/net/ipv4", "/run/netns", "/sys/fs/bpf"] {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             let name = path.to_string_lossy().into_owned();
-            // Other tests have namespaces and pins of their own.
+            // Namespaces and pins of other tests are left out.
             if folder == "/run/netns" && !name.contains("lab") || name.contains("/topstat-live-") {
                 continue;
             }
@@ -266,30 +266,30 @@ fn left_behind() -> BTreeMap<String, String> {
     found
 }
 
-/// The programs of the family that the kernel has. They go with the process, some time after it.
+/// The number of the family's programs in the kernel. They disappear some time after their process has ended.
 pub fn programs() -> usize {
     let names = ["netstack_sample", "netstack_lose", "netstack_copy", "netstack_switch", "napi_gro_receiv"];
     let is_one = |name: &str| names.contains(&name);
     libbpf_rs::query::ProgInfoIter::default().filter(|program| program.name.to_str().is_some_and(is_one)).count()
 }
 
-/// Processes that the one of this id has started, and that it has left.
+/// The number of processes in the process group of this id.
 fn children_of(pid: i32) -> usize {
     let processes = procfs::process::all_processes().into_iter().flatten().flatten();
     processes.filter_map(|process| process.stat().ok()).filter(|stat| stat.pgrp == pid).count()
 }
 
-/// How many network devices of the experiment's name there are, in any network namespace, also in one without a name.
+/// The number of network devices with the experiment's name, in all network namespaces, with or without names.
 fn devices() -> usize {
     let which = Which { netns: InNetns::All, devices: true, device: Some("lab0".to_owned()) };
     let mut reader = Reader::open(&Select { which, ..Select::default() }).expect("a reader of all devices");
     reader.touch().expect("the devices")
 }
 
-/// How often an experiment is ended, unless TOPSTAT_LAB_KILLS says it: each takes some seconds.
+/// How often an experiment is ended, unless TOPSTAT_LAB_KILLS sets the number. Each time takes some seconds.
 const KILLS: usize = 10;
 
-/// Interrupted or killed at moments all over a run: of throughput, of samples, of histograms, while namespaces are made.
+/// Interrupts and kills the lab at moments all over a run: of throughput, of samples, of histograms, while namespaces are made.
 fn nothing_stays_however_it_ends() {
     let before = (left_behind(), programs());
     let times: usize = std::env::var("TOPSTAT_LAB_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
@@ -302,7 +302,7 @@ fn nothing_stays_however_it_ends() {
         if number == 0 {
             assert!(eventually(PATIENCE, || devices() == 2), "the experiment has made no devices");
         } else {
-            // Spread over the first runs, without chance: a failure can be repeated.
+            // Spread over the first runs, but not random: a failure can be repeated.
             std::thread::sleep(Duration::from_millis(20 + (number as u64 * 1733) % 8000));
         }
         let signal = if number % 2 == 0 { Signal::INT } else { Signal::KILL };
@@ -312,18 +312,18 @@ fn nothing_stays_however_it_ends() {
             assert!(status.code() == Some(0) || status.code().is_none(), "{status}");
             finished += usize::from(status.success());
         }
-        // Each document that is there is whole.
+        // Each existing document is complete.
         if folder.0.exists() {
             documents(&folder.0);
         }
         let ended = || format!("{number}, which ended by {signal:?}");
-        // What it had started at that moment, such as `ip`, ends by itself.
+        // Processes that the lab had started at that moment, such as `ip`, end by themselves.
         assert!(
             eventually(PATIENCE, || children_of(pid.as_raw_nonzero().get()) == 0),
             "processes stay after {}",
             ended()
         );
-        // The kernel takes namespaces apart after the process has ended, one after the other.
+        // The kernel removes namespaces after the process has ended, one after the other.
         assert!(eventually(PATIENCE, || devices() == 0), "devices stay after {}", ended());
         assert!(eventually(PATIENCE, || programs() <= before.1), "programs stay after {}", ended());
         let now = left_behind();

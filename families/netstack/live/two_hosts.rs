@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat lab` between two hosts, which are two network namespaces here: that both measure the same, that nobody is let in
-//! who has no key, and that all settings are put back on both, whichever ends first, and how.
+//! `topstat lab` between two hosts, which are two network namespaces here. Both hosts measure equal values. A host without the
+//! key is refused. All settings are restored on both hosts, whichever ends first, and however it ends.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,13 +29,13 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// The interfaces and addresses of both hosts: which asks, and which serves.
+/// The interfaces and addresses of both hosts: the asking host, then the serving host.
 const DEVICES: [&str; 2] = ["two0", "two1"];
 const ADDRESSES: [&str; 2] = ["198.18.1.1", "198.18.1.2"];
-/// Where `topstat lab serve` listens unless it is told.
+/// The default port of `topstat lab serve`.
 const PORT: u16 = 4719;
-/// How long a host may take to notice that the other one has ended, and to put its settings back: it does at once, but for
-/// what it is at, and for what the kernel takes to remove an XDP program.
+/// How long a host may take to notice that the other host has ended, and to restore its settings. It does so at once, except for
+/// a step in progress, and for the time that the kernel takes to remove an XDP program.
 const NOTICE: Duration = Duration::from_secs(20);
 
 /// Commands of `linux/ethtool.h`.
@@ -43,7 +43,7 @@ const GET_FEATURES: u32 = 0x3a;
 const SET_TSO: u32 = 0x1f;
 const SET_TX: u32 = 0x17;
 
-/// Gives a device of the calling thread's namespace a command of ethtool's.
+/// Applies an ethtool command to a device of the calling thread's namespace.
 fn ethtool(device: &str, words: &mut [u32]) {
     #[repr(C)]
     struct Request {
@@ -54,12 +54,12 @@ fn ethtool(device: &str, words: &mut [u32]) {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
     let mut request = Request { name: [0; libc::IFNAMSIZ], words: words.as_mut_ptr(), rest: [0; 2] };
     request.name[..device.len()].copy_from_slice(device.as_bytes());
-    // SAFETY: it is as large as `struct ifreq`, and the words are at least what the command takes.
+    // SAFETY: it is as large as `struct ifreq`, and the words are at least as many as the command takes.
     let done = unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     assert!(done >= 0, "{device}, {:#x}: {}", words[0], std::io::Error::last_os_error());
 }
 
-/// How the interface of a host is set: read by other means than topstat's.
+/// The settings of a host's interface, read without topstat.
 fn settings(host: &Netns, device: &str) -> BTreeMap<String, String> {
     let output = Command::new("ip").args(["-n", host.name(), "-j", "-d", "link", "show", device]).output().expect("ip");
     let links: Vec<BTreeMap<String, Value>> = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -84,7 +84,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Two hosts whose interfaces are set as nothing would set them again by chance.
+    /// Two hosts whose interfaces have settings that cannot come about by chance.
     fn new(name: &str) -> Self {
         let namespaces = [Netns::new("asks"), Netns::new("serves")];
         let [one, two] = &namespaces;
@@ -94,10 +94,10 @@ impl Hosts {
             host.ip(&format!("link set {device} up"));
             host.ip(&format!("link set {device} gso_max_segs 1000 mtu 2000"));
             host.inside(|| {
-                // Without checksums TSO is off, too, but still asked for.
+                // Without checksums TSO is off, too, but still requested.
                 ethtool(device, &mut [SET_TX, 0]);
                 let mtu = format!("/proc/sys/net/ipv6/conf/{device}/mtu");
-                // Where there is IPv6.
+                // Only if the host has IPv6.
                 assert!(!Path::new(&mtu).exists() || fs::write(&mtu, "1300").is_ok());
             });
         }
@@ -108,7 +108,7 @@ impl Hosts {
         let made = command("topstat").arg("lab").arg("key").arg(&key).output().expect("topstat runs").status;
         assert!(made.success());
         let mut hosts = Self { namespaces, folder, key, before: [BTreeMap::new(), BTreeMap::new()] };
-        // Addresses of IPv6 come by themselves.
+        // IPv6 addresses appear by themselves: wait until they have.
         assert!(eventually(PATIENCE, || {
             let now = hosts.now();
             let same = now == hosts.before;
@@ -138,7 +138,7 @@ impl Hosts {
         Running::start(&self.namespaces[host], command)
     }
 
-    /// The server; done when it listens.
+    /// Starts the server, and waits until it listens.
     fn serve(&self) -> Running {
         let server = self.start(1, &format!("serve --interface {} --key", DEVICES[1]), &[&self.key]);
         assert!(eventually(PATIENCE, || server.has_said("serves ")), "{}", server.said());
@@ -150,7 +150,7 @@ impl Hosts {
         self.start(0, &format!("{words} {own} --key"), &[&self.key, Path::new("--out"), out])
     }
 
-    /// `topstat lab restore` on a host, and what it says.
+    /// Runs `topstat lab restore` on a host, and returns its output.
     fn restore(&self, host: usize) -> String {
         let mut restore = self.start(host, "restore", &[]);
         assert!(restore.end().success(), "{}", restore.said());
@@ -158,7 +158,7 @@ impl Hosts {
     }
 }
 
-/// A process of topstat, and what it says. Killed when dropped.
+/// A process of topstat, and its output. Dropping it kills the process.
 struct Running {
     child: Child,
     said: Arc<Mutex<String>>,
@@ -203,7 +203,7 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end, and for all that it has said.
+    /// Waits for the process's end, and for all of its output.
     fn end(&mut self) -> ExitStatus {
         let ended = eventually(PATIENCE, || !self.is_alive());
         assert!(ended, "it does not end: {}", self.said());
@@ -219,7 +219,7 @@ impl Drop for Running {
     }
 }
 
-/// Bytes that the server says it has counted, of each traffic: sent, and read.
+/// The bytes that the server reports for each run: sent, and read.
 fn counted(said: &str) -> Vec<[u64; 2]> {
     let number = |line: &str, word: &str| -> Option<u64> { line.split_once(word)?.0.rsplit_once(' ')?.1.parse().ok() };
     said.lines().filter_map(|line| Some([number(line, " bytes sent")?, number(line, " bytes read")?])).collect()
@@ -237,7 +237,7 @@ fn two_hosts_agree_on_what_was_carried() {
         hosts.assert_as_before("a whole lab");
         let runs = documents(&out);
         assert_eq!(runs.len(), 2, "{}", lab.said());
-        // This server's end, by its own words: in the run of throughput, and in that of samples.
+        // The server's own figures: of the run of throughput, and of the run of samples.
         let own = usize::from(direction.is_empty());
         let said: Vec<[u64; 2]> = counted(&server.said()).split_off(number * 2);
         assert_eq!(said.len(), 2, "{}", server.said());
@@ -268,7 +268,7 @@ fn two_hosts_agree_on_what_was_carried() {
     assert!(hosts.restore(1).contains("nothing was left"));
 }
 
-/// What somebody says on the control port, and the answer.
+/// Sends bytes to the control port, and returns the answer.
 fn say(hosts: &Hosts, words: &[u8]) -> String {
     hosts.namespaces[0].inside(|| {
         let mut socket = TcpStream::connect((ADDRESSES[1], PORT)).expect("the server listens");
@@ -276,7 +276,7 @@ fn say(hosts: &Hosts, words: &[u8]) -> String {
         socket.write_all(words).expect("it hears");
         let mut answer = Vec::new();
         match socket.read_to_end(&mut answer) {
-            // What it has not read of it resets the connection.
+            // Input that the server has not read resets the connection.
             Err(e) if e.kind() != ErrorKind::ConnectionReset => panic!("it does not end the connection: {e}"),
             _ => String::from_utf8_lossy(&answer).into_owned(),
         }
@@ -300,7 +300,7 @@ fn who_has_not_the_key_changes_nothing() {
     };
     refused(&hosts, "cannot reach the peer 198.18.1.2: Connection refused");
     let server = hosts.serve();
-    // Another key, none, and one that others may read.
+    // Another key, no key, and a key that other users may read.
     let right = std::mem::replace(&mut hosts.key, hosts.folder.0.join("wrong"));
     refused(&hosts, "cannot use the key");
     assert!(command("topstat").arg("lab").arg("key").arg(&hosts.key).output().expect("topstat runs").status.success());
@@ -310,7 +310,7 @@ fn who_has_not_the_key_changes_nothing() {
     refused(&hosts, "(mode 0644): chmod 600");
     hosts.key = right;
     assert!(eventually(PATIENCE, || server.has_said("refused") && server.has_said("it has another key")));
-    // Who is no lab at all: bytes without sense, a length without end, another version.
+    // Senders that are no lab: random bytes, an endless length, another version.
     let noise: Vec<u8> = (0..5000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]).collect();
     for garbage in [&noise[..], &[0xff; 4096], b"GET / HTTP/1.0\r\n\r\n"] {
         say(&hosts, garbage);
@@ -318,17 +318,17 @@ fn who_has_not_the_key_changes_nothing() {
     assert!(eventually(PATIENCE, || server.said().matches("what it says is not of 'topstat lab'").count() == 3));
     let other = say(&hosts, &framed(r#"{"hello":{"topstat-lab":99,"version":"7.7.7"}}"#));
     assert!(other.contains("7.7.7") && other.contains("install the same version on both hosts"), "{other}");
-    // A proof that was not asked for.
+    // A proof that the server has not requested.
     let proof = say(&hosts, &framed(&format!(r#"{{"proof":"{}"}}"#, "0".repeat(64))));
     assert!(proof.contains("refused"), "{proof}");
     hosts.assert_as_before("garbage");
-    // A second lab, of the same host and of another one.
+    // A second lab, from the same host and from another host.
     let first_out = hosts.folder.0.join("first");
     let mut first = hosts.ask("single-flow --config no-opts --runs 100 --time 1s --hz 0", &first_out);
     assert!(eventually(PATIENCE, || first_out.join("run-0001.json").exists()), "{}", first.said());
     let mut second = hosts.ask(words, &out);
     assert!(!second.end().success() && second.has_said("another lab is at work here (process"), "{}", second.said());
-    // On the server's own host: its network namespace has another lab's lock.
+    // On the server's own host: another lab holds the lock of its network namespace.
     let key = hosts.key.to_string_lossy().into_owned();
     let mut beside = hosts.start(1, &format!("serve --interface {} --listen 0.0.0.0:0 --key {key}", DEVICES[1]), &[]);
     assert!(!beside.end().success() && beside.has_said("another lab is at work here"), "{}", beside.said());
@@ -349,11 +349,11 @@ fn who_has_not_the_key_changes_nothing() {
     hosts.assert_as_before("the first lab");
 }
 
-/// How often a host is ended, unless TOPSTAT_LAB_KILLS says it: each takes some seconds.
+/// How often a host is ended, unless TOPSTAT_LAB_KILLS sets the number. Each time takes some seconds.
 const KILLS: usize = 4;
 
-/// Both are killed and interrupted, at moments all over a run. The one that goes on notices, ends and puts back what it has
-/// changed; what the other has left is put back by `topstat lab restore`, or by the next start.
+/// Both hosts are killed and interrupted, at moments all over a run. The surviving host notices, ends, and restores the settings
+/// that it has changed. `topstat lab restore`, or the next start, restores the settings of the ended host.
 fn settings_are_put_back_whichever_host_ends() {
     let hosts = Hosts::new("ends");
     let programs_before = programs();
@@ -365,7 +365,7 @@ fn settings_are_put_back_whichever_host_ends() {
         let out = hosts.folder.0.join(format!("out{number}"));
         let mut lab = hosts.ask("loss --loss 1 --config no-opts,jumbo,tsogro --runs 9 --time 500ms --histograms", &out);
         if number < 2 {
-            // Its features alone may be the other end's doing.
+            // A change of features alone may come from the other end.
             let mtu = || settings(&hosts.namespaces[victim], DEVICES[victim])["mtu"].clone();
             assert!(
                 eventually(PATIENCE, || mtu() != hosts.before[victim]["mtu"]),
@@ -373,7 +373,7 @@ fn settings_are_put_back_whichever_host_ends() {
                 lab.said()
             );
         } else {
-            // Spread over the first runs, without chance: a failure can be repeated.
+            // Spread over the first runs, but not random: a failure can be repeated.
             std::thread::sleep(Duration::from_millis(20 + (number as u64 * 1733) % 8000));
         }
         let (ended, stays) = if victim == 0 { (&mut lab, &mut server) } else { (&mut server, &mut lab) };
@@ -381,13 +381,13 @@ fn settings_are_put_back_whichever_host_ends() {
         ended.signal(signal);
         let status = ended.end();
         assert!(signal == Signal::KILL || status.success(), "{when}: {status}: {}", ended.said());
-        // The other one ends by itself, or serves the next.
+        // The surviving host ends by itself, or serves the next lab.
         if victim == 1 {
             let status = stays.end();
             let told = stays.has_said("has gone") || stays.has_said("cannot reach the peer");
             assert!(status.code() == Some(1) && told, "{when}: {status}: {}", stays.said());
         } else {
-            // It may not have come to that.
+            // The lab may not have begun.
             let over = |server: &Running| !server.has_said("begins") || server.has_said("has ended");
             assert!(eventually(NOTICE, || over(stays)), "{when}: {}", stays.said());
         }
@@ -395,7 +395,7 @@ fn settings_are_put_back_whichever_host_ends() {
         if signal == Signal::KILL {
             left += usize::from(!hosts.is_as_before(victim));
             if number % 4 == 0 {
-                // By the next start: of a lab, which then finds nobody, or of a server.
+                // The next start restores: the start of a lab, which then finds no server, or of a server.
                 drop(server);
                 let mut next = hosts.ask("single-flow", &out);
                 assert!(!next.end().success() && next.has_said("cannot reach the peer"), "{}", next.said());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is told of processes, against what they, and whoever waits for them, know of it.
+//! Compares the events of processes with the knowledge of these processes and of their parents.
 
 use std::collections::HashMap;
 use std::process::{Command, ExitCode};
@@ -20,10 +20,10 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// How many children there are at a time.
+/// Children that exist at a time.
 const AT_A_TIME: u64 = 8;
 
-/// Plays a role, if it is this one.
+/// Plays one of these roles.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     match role {
         "events-forks" => forks(arguments.first()?.parse().ok()?),
@@ -33,19 +33,19 @@ pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Begins when it is told to, and says what it has used before and after: it is moved to another control group meanwhile.
+/// Waits for a line on its input, and reports its CPU time before and after it. In between, it is moved to another control group.
 fn begin() {
     say(format_args!("ready {}", own_cpu_ns()));
     heard();
     say(format_args!("moved {}", own_cpu_ns()));
 }
 
-/// A role in a control group of its own. The scheduler adds what a task uses to its group's time when it adds it to the
-/// task's own, so both agree to the nanosecond on any CPU and by any clock.
+/// A role in its own control group. The scheduler adds a task's time to its group when it adds the time to the task, so both
+/// agree to the nanosecond on any CPU and by any clock.
 struct Grouped {
     role: Role,
     group: Group,
-    /// What it had used when it was moved into the group: as much as the first at least, and the second at most.
+    /// The role's CPU time when it was moved into the group: at least the first, and at most the second.
     before_ns: [u64; 2],
 }
 
@@ -61,7 +61,7 @@ impl Grouped {
         Self { role, group, before_ns }
     }
 
-    /// Lets it end. Returns its pid, and the group.
+    /// Lets the role end. Returns its pid, and the CPU time.
     fn finish(self) -> (u32, Spent) {
         let pid = self.role.pid();
         self.role.finish();
@@ -69,16 +69,16 @@ impl Grouped {
     }
 }
 
-/// What the role and its children have used.
+/// The CPU time of the role and its children.
 struct Spent {
     group: Group,
     before_ns: [u64; 2],
 }
 
 impl Spent {
-    /// When all have left their CPUs for good, as they have when their ends were told.
+    /// The bounds of the CPU time, after all have left their CPUs for good. They have when their ends are reported.
     fn between_ns(&self) -> std::ops::RangeInclusive<u64> {
-        // It is told in whole µs.
+        // The group reports whole µs.
         let ns = self.group.cpu_us() * 1000;
         ns + self.before_ns[0]..=ns + 999 + self.before_ns[1]
     }
@@ -96,12 +96,12 @@ fn burn(ns: u64) {
     }
 }
 
-/// Forks so many children, which use some CPU time and exit; says of each its pid, how it ended, and what it had used,
-/// by its own clock just before its end, and by what wait4(2) says.
+/// Forks `count` children, which use some CPU time and exit. Reports for each child its pid, its status, and its CPU time, by its
+/// own clock just before its end, and by wait4(2).
 fn forks(count: u64) {
     let bytes = count as usize * 8;
-    // For children to write to, and this process to read.
-    // SAFETY: new memory, of so many bytes, which is used by whole words below.
+    // Children write to it, and this process reads it.
+    // SAFETY: new memory of `bytes` bytes, which is used by whole words below.
     let memory = unsafe {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0)
@@ -113,12 +113,12 @@ fn forks(count: u64) {
     begin();
     while ended < count {
         if begun < count && begun - ended < AT_A_TIME {
-            // SAFETY: this process has one thread, and the child calls nothing that others may hold.
+            // SAFETY: this process has one thread, and the child calls nothing that takes locks.
             match unsafe { libc::fork() } {
                 -1 => panic!("fork: {}", std::io::Error::last_os_error()),
                 0 => {
                     burn(begun * 7919 % 300_000);
-                    // SAFETY: within the memory, and no other child's word; and the end of this process.
+                    // SAFETY: the word is within the memory and belongs to no other child; the calls end this process.
                     unsafe {
                         words.add(begun as usize).write_volatile(own_cpu_ns());
                         if begun % 100 == 99 {
@@ -135,11 +135,11 @@ fn forks(count: u64) {
         let mut status = 0;
         // SAFETY: plain numbers.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both are there to be written.
+        // SAFETY: both can be written.
         let pid = unsafe { libc::wait4(-1, &raw mut status, 0, &raw mut usage) };
         let number = of.remove(&pid).expect("a child");
         let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-        // SAFETY: within the memory; its writer has ended.
+        // SAFETY: the word is within the memory, and its writer has ended.
         let own = unsafe { words.add(number as usize).read_volatile() };
         say(format_args!("{pid} {status} {own} {}", (us(usage.ru_utime) + us(usage.ru_stime)) * 1000));
         ended += 1;
@@ -148,8 +148,8 @@ fn forks(count: u64) {
     heard();
 }
 
-/// Some threads use CPU time and end. As many have used as much, and use more, when another one ends the process, and all
-/// of them at once; it says what all have used by the process's clock just before.
+/// Some threads use CPU time and end. The same number of threads use that time and more, until another thread ends the process
+/// and all of them at once. That thread reports the process's CPU time just before.
 fn threads() {
     const EACH: usize = 4;
     begin();
@@ -174,7 +174,7 @@ fn threads() {
     let _ = last.join();
 }
 
-/// The only event of this name of a process.
+/// The only event of this kind of a process.
 fn only<'a>(told: &'a Told, event: &str, pid: u64) -> &'a Event {
     let found: Vec<_> = told.events.iter().filter(|e| e.kind.event == event && number(e, "pid") == pid).collect();
     assert_eq!(found.len(), 1, "{event} of {pid}: {found:?}");
@@ -196,7 +196,7 @@ fn each_of_a_storm_is_told_with_its_end() {
     }
     let own_end = told.events.iter().find(|e| e.kind.event == "exit" && number(e, "pid") == u64::from(parent));
     let (mut all, mut most) = (own_end.map_or(0, |exit| number(exit, "cpu_ns")), 0);
-    // What the kernel has kept from topstat is not told, and counted.
+    // Events that the kernel has kept from topstat are not reported, but counted.
     let mut unseen = u64::from(own_end.is_none());
     for line in &lines {
         let words: Vec<u64> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
@@ -213,7 +213,7 @@ fn each_of_a_storm_is_told_with_its_end() {
         assert_eq!(number(exit, "code"), status >> 8 & 0xff, "{line}: {exit:?}");
         assert_eq!(number(exit, "signal"), status & 0x7f, "{line}: {exit:?}");
         let cpu = number(exit, "cpu_ns");
-        // Its parent may be told while it still runs towards its end.
+        // wait4(2) may report a child to its parent while the child still runs towards its end.
         assert!(cpu >= own.max(waited), "{line}: it had used more: {exit:?}");
         assert_eq!(cpu, number(exit, "user_ns") + number(exit, "system_ns"));
         most = most.max(cpu - waited);
@@ -238,7 +238,7 @@ fn all_threads_are_in_the_end_of_a_process() {
     told.undisturbed();
     let exit = only(&told, "exit", pid.into());
     let cpu = number(exit, "cpu_ns");
-    // The kernel itself leaves out what a thread uses between the moment it is reaped and its last switch.
+    // The kernel itself leaves out the time that a thread uses between the moment it is reaped and its last switch.
     let most = *spent.between_ns().end();
     assert!((own..=most).contains(&cpu), "{cpu} ns; by its own clock {own} before its end, by its group {most}");
     assert_eq!(number(exit, "code"), 3);
@@ -246,13 +246,13 @@ fn all_threads_are_in_the_end_of_a_process() {
 }
 
 fn what_is_executed_is_told() {
-    // What would do something to a terminal.
+    // Words with characters that would affect a terminal.
     let words = ["plain", "two words", "\x1b[31mred", "", "ä\u{202e}"];
     let (told, pid) = during(&["tasks"], || {
         let mut child = Command::new("/bin/true").args(words).spawn().expect("start it");
         let pid = child.id();
         assert!(child.wait().expect("wait for it").success());
-        // A program that is not there executes nothing.
+        // Executing a file that does not exist makes no event.
         assert!(Command::new("/nonexistent/program").spawn().is_err());
         pid
     });

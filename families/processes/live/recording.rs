@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recordings of events on a disk that is full: the recording ends, and is whole as far as it goes; the stream goes on.
+//! Recordings of events on a full disk: the recording ends, and its content so far is complete; the stream goes on.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,12 +17,12 @@ pub fn cases() -> Vec<Case> {
     vec![case!(a_full_disk_ends_the_recording_and_not_the_stream, Root, Atomics; Daemon)]
 }
 
-/// Of the file system, as it is mounted.
+/// The size of the file system, as it is mounted.
 const DISK_BYTES: usize = 64 << 10;
-/// No page of any architecture is smaller, and a file system in memory has whole ones.
+/// No architecture has smaller pages, and a file system in memory has whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// A file system of this size, which goes with it.
+/// A file system of this size; dropping it unmounts it.
 struct Small(Scratch);
 
 impl Small {
@@ -43,7 +43,7 @@ impl Drop for Small {
     }
 }
 
-/// What `topstat` with these arguments writes, and how it ends.
+/// Runs `topstat` with these arguments. Returns its output, and how it ended.
 fn run(arguments: &[String], read: &Read) -> (Vec<Value>, Exit) {
     let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
     let line: Vec<_> = std::iter::once("topstat".into()).chain(arguments.iter().map(Into::into)).collect();
@@ -60,20 +60,20 @@ fn run(arguments: &[String], read: &Read) -> (Vec<Value>, Exit) {
     (documents, program.join().expect("the program"))
 }
 
-/// What was read of the program so far, and whether that is all.
+/// The lines read from the program so far, and whether it has ended.
 #[derive(Default)]
 struct Read {
     lines: AtomicU64,
     ended: AtomicBool,
 }
 
-/// A process of this one's that begins and ends.
+/// Runs a child that begins and ends.
 fn one_more() {
     let status = Command::new("true").status().expect("run true");
     assert!(status.success(), "{status}");
 }
 
-/// How many lines a recording has, the first among them; none where it is just being written.
+/// The number of lines of a recording, with the header. 0 if it is being written at the moment.
 fn lines_in(file: &Path) -> usize {
     let text = File::open(file).and_then(zstd::decode_all).unwrap_or_default();
     text.iter().filter(|byte| **byte == b'\n').count()
@@ -87,20 +87,20 @@ fn fill(disk: &Small) {
     assert_eq!(error, std::io::ErrorKind::StorageFull);
 }
 
-/// Recorded by the time that the disk is full.
+/// Events that are recorded before the disk is full.
 const BEFORE: usize = 20;
 
-/// A recording has begun, and then the disk is full. All that was recorded until then can be read, all that happens is shown,
-/// and the program says by how it ends that something is not recorded.
+/// The disk becomes full during a recording. All that was recorded until then can be read, all events are shown, and the
+/// program's exit status says that the recording is incomplete.
 fn a_full_disk_ends_the_recording_and_not_the_stream() {
-    // Events whose times, pids and clocks take more than a page, however well they are compressed: the file may have the rest
-    // of its last page.
+    // The times, pids and clocks of these events take more than a page, however well they are compressed: the file may use the
+    // rest of its last page.
     let events = pace::work(2000, 600);
     let disk = Small::new();
     let file = disk.path().join("events.zst");
     let own = std::process::id();
     let line = ["events", "tasks", "-o", "json", "-n", &events.to_string(), "-f", &format!("event:exit ppid:{own}")];
-    // A program that shows too few of them ends all the same.
+    // The program ends after this time, even if it shows too few events.
     let most = format!("{}s", pace::patience(Duration::from_secs(100)).as_secs());
     let path = file.to_str().expect("a text");
     let line: Vec<_> = line.into_iter().chain(["--for", &most, "--record", path]).map(str::to_owned).collect();
@@ -112,7 +112,7 @@ fn a_full_disk_ends_the_recording_and_not_the_stream() {
             assert!(!is_over(), "it ends before there is anything");
             one_more();
         }
-        // It is written a second after it has happened.
+        // An event is written a second after it has happened.
         assert!(eventually(Duration::from_secs(50), || lines_in(&file) > BEFORE), "{} lines", lines_in(&file));
         fill(&disk);
         while !is_over() {

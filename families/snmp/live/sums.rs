@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SNMP counters on the running kernel, against what `/proc` and `nstat` show around each reading, in network namespaces
-//! of the tests' own.
+//! Compares SNMP counters on the running kernel with `/proc` and `nstat`, which are read around each reading, in network
+//! namespaces that the tests make.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
         case!(the_files_say_the_same, Root, Netns, Ipv6; EveryKernel),
         case!(nstat_says_the_same, Root, Netns),
         case!(namespaces_may_come_and_go, Root, Netns; EveryKernel, ComeAndGo),
-        // The kernel gives the number of a namespace that has gone to the next one.
+        // The kernel reuses the number of a namespace that has ended for the next one.
         alone!(Shared: what_is_not_there_is_named, Root, Netns),
     ]
 }
@@ -43,7 +43,7 @@ const TITLES: [(&str, &str); 9] = [
     ("IpExt", "ipext"),
     ("MPTcpExt", "mptcp"),
 ];
-/// What names begin with in `/proc/net/snmp6` and `xfrm_stat`.
+/// Prefixes of names in `/proc/net/snmp6` and `xfrm_stat`.
 const PREFIXES: [(&str, &str); 5] =
     [("Ip6", "ip6"), ("Icmp6", "icmp6"), ("Udp6", "udp6"), ("UdpLite6", "udplite6"), ("Xfrm", "xfrm")];
 
@@ -51,7 +51,7 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|_| text.parse::<i64>().expect("a number").cast_unsigned())
 }
 
-/// All that `/proc` shows of the thread's namespace.
+/// All counters that `/proc` shows for the thread's namespace.
 fn proc() -> Values {
     let mut values = Values::new();
     for file in ["snmp", "netstat"] {
@@ -75,7 +75,7 @@ fn proc() -> Values {
     values
 }
 
-/// Counters that have a line each.
+/// Counters of a file with one counter per line.
 fn lines_of(text: &str) -> Values {
     let pairs = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
     pairs
@@ -96,7 +96,7 @@ fn reader(wish: &Wish, from_files: bool) -> Reader {
     Reader::open(&Select { from_files, ..select }).expect("a reader")
 }
 
-/// Of this namespace, from the kernel's arrays.
+/// A reader of this namespace, from the kernel's arrays.
 fn of_namespace(ns: &Netns) -> Reader {
     reader(&Wish { netns: Some(ns.name().to_owned()), ..Wish::default() }, false)
 }
@@ -122,7 +122,7 @@ fn change(counters: &Counters, protocol: &str, name: &str) -> u64 {
     counter.and_then(topstat_model::counters::Counter::change).unwrap_or_else(|| panic!("{protocol} {name}"))
 }
 
-/// Sends so many datagrams to itself, and takes them all.
+/// Sends `count` datagrams to a socket of this process, and receives all of them.
 fn send(count: u64, to: &UdpSocket) {
     let from = UdpSocket::bind(SocketAddr::new(to.local_addr().unwrap().ip(), 0)).unwrap();
     let mut taken = [0; 16];
@@ -138,7 +138,7 @@ fn socket(ip: impl Into<std::net::IpAddr>) -> UdpSocket {
     socket
 }
 
-/// A connection, some bytes there and back, and its end.
+/// Makes a connection, sends some bytes, and closes it.
 fn connect() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -147,8 +147,8 @@ fn connect() {
     server.read_exact(&mut [0; 1000]).unwrap();
 }
 
-/// Every counter lies between what `/proc` shows before and after, where nothing moves it is the same; none is missing, and
-/// none is too many.
+/// Every counter lies between its values in `/proc` before and after the reading. If nothing moves, it equals them. No counter
+/// is missing, and none is superfluous.
 fn sums_are_those_of_proc_under_load() {
     let (busy, idle) = (Netns::new("busy"), Netns::new("idle"));
     let rounds = pace::work(200, 20);
@@ -198,7 +198,7 @@ fn compare(before: &Values, counters: &Counters, after: &Values) {
     for (key, from) in before {
         let to = after[key];
         let found = *values.get(key).unwrap_or_else(|| panic!("{key:?} is missing"));
-        // Where anything has moved, a level may have been another in between.
+        // If any counter has moved, a gauge may have had another value in between.
         let right = if gauge(key) { before != after || found == to } else { (*from..=to).contains(&found) };
         assert!(right, "{key:?}: {found}, not {from} to {to}");
     }
@@ -240,7 +240,7 @@ fn what_is_sent_is_counted() {
     ] {
         assert_eq!(change(&counters, protocol, name), expected, "{protocol} {name}");
     }
-    // None of it is another namespace's.
+    // Another namespace has counted nothing of it.
     let other = Netns::new("other");
     let idle = read(&mut of_namespace(&other));
     let sent = only(&idle).protocols.iter().find(|protocol| protocol.name == "udp").unwrap();
@@ -257,7 +257,7 @@ fn devices_have_what_proc_has_of_them() {
         |device: &str| Wish { netns: Some(ns.name().to_owned()), device: Some(device.to_owned()), ..Wish::default() };
     let mut all = reader(&of("all"), false);
     ns.inside(|| {
-        // Neighbours greet each other when a device goes up: wait for the end of it.
+        // Devices exchange IPv6 messages after they go up: wait until they have ended.
         let settled = || {
             let files =
                 |device: &str| std::fs::read_to_string(format!("/proc/thread-self/net/dev_snmp6/{device}")).unwrap();
@@ -281,7 +281,7 @@ fn devices_have_what_proc_has_of_them() {
     assert_eq!(only(&one).device.as_deref(), Some("o.d-d"));
 }
 
-/// What is sent from a CPU over the loopback is counted there.
+/// A datagram that is sent from a CPU over the loopback is counted on that CPU.
 fn the_cpu_that_sends_has_it() {
     const DATAGRAMS: u64 = 40;
     let ns = Netns::new("cpus");
@@ -355,7 +355,7 @@ fn nstat_says_the_same() {
             let of = only(&counters).protocols.iter().find(|p| p.name == protocol)?;
             of.counters.iter().find(|counter| &*counter.name == name)
         });
-        // It has settings, too, and averages of its own.
+        // nstat also shows settings and its own averages.
         let Some(found) = found.filter(|counter| counter.kind == CounterKind::Count) else { continue };
         assert_eq!(found.now.all, number(value), "{line}");
         compared += 1;
@@ -364,7 +364,7 @@ fn nstat_says_the_same() {
     assert!(compared > 100, "{text}");
 }
 
-/// Readings of all namespaces go on while some come and go; each is whole.
+/// Readings of all namespaces go on while some namespaces come and go; each reading is complete.
 fn namespaces_may_come_and_go() {
     let count = pace::work(60, 10);
     let mut all = reader(&Wish { netns: Some("all".to_owned()), ..Wish::default() }, false);
@@ -383,7 +383,8 @@ fn namespaces_may_come_and_go() {
             let counters = all.read().expect("a reading");
             assert_eq!((counters.check(), &counters.source), (Ok(()), &Source::Arrays));
             assert!(counters.scopes.iter().any(|scope| u64::from(scope.netns) == stays.number()));
-            // What is new has counted next to nothing: a freed array that is another's by now would say other things.
+            // A new namespace has counted next to nothing. A freed array that belongs to another user by now would have other
+            // values.
             let mine = counters.scopes.iter().filter(|s| s.name.as_deref().is_some_and(|name| name.contains("-goes")));
             for scope in mine {
                 let udp = scope.protocols.iter().find(|protocol| protocol.name == "udp").unwrap();
@@ -416,7 +417,7 @@ fn what_is_not_there_is_named() {
     let counters = read(&mut of_namespace(&ns));
     assert_eq!(only(&counters).name.as_deref(), Some(ns.name()));
     drop(ns);
-    // It has gone: nothing is left to read.
+    // The namespace has ended: nothing is left to read.
     let which = topstat_kernel::snmp::Which { netns: Which::Inode(inode), ..Default::default() };
     let mut gone = Reader::open(&Select { which, ..Select::default() }).unwrap();
     assert!(gone.read().unwrap().scopes.iter().all(|scope| scope.netns != inode));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tables of counters on the running kernel, against `/proc` and netlink, in network namespaces of the tests' own.
+//! Compares tables of counters on the running kernel with `/proc` and netlink, in network namespaces that the tests make.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -41,7 +41,7 @@ fn by_name(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     snapshot.rows.iter().map(|row| (text(row, 0), row.value)).collect()
 }
 
-/// Sends so many datagrams to itself.
+/// Sends `count` datagrams to a socket of this process.
 fn send(count: usize) {
     let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a socket");
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -59,7 +59,7 @@ fn proc(file: &str, title: &str) -> BTreeMap<String, u64> {
     let mut words = || lines.next().map(|(_, words)| words.split_whitespace().collect::<Vec<_>>()).unwrap_or_default();
     let (names, values) = (words(), words());
     let known = names.iter().zip(values).filter(|(name, _)| !matches!(**name, "Forwarding" | "DefaultTTL"));
-    // A number that is below 0 is a setting.
+    // A number below 0 is a setting.
     known.filter_map(|(name, value)| Some(((*name).to_owned(), value.parse().ok()?))).collect()
 }
 
@@ -78,7 +78,7 @@ fn totals_are_those_of_proc() {
         let mut expected = ns.inside(|| proc(file, title));
         let settings = ["RtoAlgorithm", "RtoMin", "RtoMax", "MaxConn"];
         expected.retain(|name, _| !settings.contains(&name.as_str()));
-        // TcpExt has more counters than a table has rows: those that are cut off are the least.
+        // TcpExt has more counters than a table has rows: the smallest are cut off.
         let rows = by_name(&snapshot);
         for (name, value) in &rows {
             assert_eq!(expected.get(name), Some(value), "{path} {name}");
@@ -95,7 +95,7 @@ fn totals_are_those_of_proc() {
     assert!(segments.object[1].is_none());
 }
 
-/// What has come is scaled by the time that has passed; parts of CPUs add up (checked by `snapshot`).
+/// Increases are scaled by the elapsed time. The parts of CPUs add up (`snapshot` checks this).
 fn rates_are_of_what_was_sent() {
     const SENT: u64 = 3000;
     let ns = Netns::new("rates");
@@ -110,7 +110,7 @@ fn rates_are_of_what_was_sent() {
     let rows = by_name(&snapshot);
     assert_eq!((rows["InDatagrams"], rows["OutDatagrams"]), (expected, expected), "in {elapsed:?}");
     assert_eq!((snapshot.total, rows.len()), (2 * expected, 2), "nothing else has come: {rows:?}");
-    // What was counted before is no rate any more.
+    // Counts before the period are in no rate.
     std::thread::sleep(Duration::from_millis(1000));
     watch::snapshot(&mut *source, "snmp_udp/rate");
     std::thread::sleep(Duration::from_millis(1000));
@@ -144,7 +144,7 @@ fn namespaces_are_ranked() {
     assert_eq!(find(&counter, &idle).map(|row| row.value), Some(0));
 }
 
-/// What RTM_GETLINK says of all devices of a namespace: packets and bytes, received and sent.
+/// The counters of all devices of a namespace by RTM_GETLINK: packets and bytes, received and sent.
 fn links(ns: &Netns) -> BTreeMap<String, [u64; 4]> {
     let output = Command::new("ip").args(["-n", ns.name(), "-j", "-s", "link"]).output().expect("ip");
     let links: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a document");
@@ -178,7 +178,7 @@ fn devices_are_what_netlink_has() {
         before == links(&ns) && found == before
     });
     assert!(same, "{:?}", links(&ns));
-    // A name of its own does not make another device of it that has moved, or was renamed: no rate of all that it counted.
+    // A renamed device is a new device, without a rate: its counts so far do not become a rate.
     watch::snapshot(&mut *source, "net_devs/bytes");
     ns.ip("link set lo down");
     ns.ip("link set lo name loop");
@@ -186,11 +186,11 @@ fn devices_are_what_netlink_has() {
     assert!(renamed.rows.iter().all(|row| text(row, 0) != "loop"), "{:?}", renamed.rows);
 }
 
-/// Of more devices than a table has rows, the rest is in `other`; all of them are read.
+/// With more devices than a table has rows, the rest is in `other`; all devices are read.
 fn thousands_of_devices_are_bounded() {
     let pairs = pace::work(5000, 50);
     let ns = Netns::new("many");
-    // Besides the loopback, drivers of tunnels that the kernel has loaded may have made one each.
+    // Besides the loopback, loaded drivers of tunnels may have made one device each.
     let devices = 2 * pairs + links(&ns).len() as u64;
     let batch: String = (0..pairs).map(|i| format!("link add l{i} type veth peer name r{i}\n")).collect();
     let file = std::env::temp_dir().join(format!("topstat-live-links-{}", std::process::id()));
@@ -207,7 +207,7 @@ fn thousands_of_devices_are_bounded() {
     assert_eq!((snapshot.objects, snapshot.rows.len()), (devices, 128.min(expected.len())));
     assert_eq!(snapshot.total, expected.values().map(|numbers| numbers[0] + numbers[2]).sum::<u64>());
     assert_eq!(text(&snapshot.rows[0], 0), "lo", "the only one that has sent anything");
-    // The kernel's own counters of each of them.
+    // The kernel's own counters of each device.
     let wish = Wish { netns: Some(ns.name().to_owned()), device: Some("all".to_owned()), ..Wish::default() };
     let counters = Reader::open(&Select::find(&wish).unwrap()).unwrap().read().expect("a reading");
     let scopes = counters.scopes.len() as u64;
@@ -216,7 +216,7 @@ fn thousands_of_devices_are_bounded() {
     assert_eq!(counters.check(), Ok(()));
 }
 
-/// Readings of devices go on while some come and go; each is whole.
+/// Readings of devices go on while some devices come and go; each reading is complete.
 fn devices_may_come_and_go() {
     let ns = Netns::new("coming");
     let (count, done) = (pace::work(100, 10), AtomicBool::new(false));
@@ -237,7 +237,7 @@ fn devices_may_come_and_go() {
             let counters = reader.read().expect("a reading");
             assert_eq!(counters.check(), Ok(()));
             assert!(counters.scopes.iter().any(|scope| scope.device.as_deref() == Some("lo")), "{:?}", counters.scopes);
-            // None that is made for a moment counts more than a few greetings.
+            // A short-lived device counts a few messages at most.
             for scope in counters.scopes.iter().filter(|scope| scope.device.as_deref() != Some("lo")) {
                 let all = scope.protocols.iter().flat_map(|protocol| &protocol.counters);
                 assert!(all.clone().all(|counter| counter.now.all < 10_000), "{scope:?}");
@@ -249,10 +249,10 @@ fn devices_may_come_and_go() {
     });
 }
 
-/// The tree has the counters of the host, takes settings, and adds up.
+/// The daemon's tree has the counters of the host, takes settings, and adds up.
 fn the_daemon_has_them() {
     let mut daemon = Daemon::start();
-    // A host that has just started may have counted nothing yet.
+    // A host that was started a moment ago may have counted nothing yet.
     let send = |datagrams| netns::in_host(|| send(datagrams));
     send(1);
     let rows = |daemon: &Daemon, table: &str| daemon.json(table).value["rows"].as_array().expect("rows").clone();
@@ -270,14 +270,14 @@ fn the_daemon_has_them() {
     assert_eq!(daemon.read("snmp_tcp/rate/type") + &daemon.read("snmp_tcp/total/type"), "1\n2\n");
     daemon.write("snmp_tcp/rate/period", 2500);
     assert_eq!(daemon.stat("snmp_tcp/rate").get("period"), "2500");
-    // One reading for all who come within the delay.
+    // Readers within the delay share one reading.
     daemon.write("snmp_ip/total/delay", 3_600_000);
     let first = daemon.json("snmp_ip/total");
     send(50);
     assert_eq!(daemon.json("snmp_ip/total").total, first.total);
     daemon.write("snmp_ip/total/delay", 0);
     assert!(daemon.json("snmp_ip/total").total >= first.total + 100);
-    // What is off is not read, and the kernel counts on.
+    // A sample that is off is not read, and the kernel counts on.
     daemon.write("snmp_ip/enabled", 0);
     assert_eq!(daemon.json("snmp_ip/total").total, 0);
     daemon.write("snmp_ip/enabled", 1);

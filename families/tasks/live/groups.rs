@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Somebody who may make control groups makes so many that there is no place for more, where the kernel has none of its
-//! own for them. Nobody else may lose a row by that, and what has none must be told by `proven`.
+//! A user with the right to make control groups makes more than there are places for, on a kernel without storage of cgroups. No
+//! other group may lose its row by that, and `proven` must reveal groups without a place.
 
 use serde_json::Value;
 use topstat_kernel::Options;
@@ -16,21 +16,21 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Of the array, so that it is soon full.
+/// Places of the array, few, so that it is soon full.
 const PLACES: u32 = 64;
 const MANY: usize = 150;
 const PATH: &str = "cgroups/cpu";
-/// What rows may be off by: the kernel leaves out what the hypervisor takes, and what moving takes counts here.
+/// The tolerance of a row: the kernel's account excludes the hypervisor's time, and topstat counts the moving of a task.
 const TOLERANCE: f64 = 0.1;
 
-/// Plays a role, if it is this one.
+/// Plays the role, if it is this one.
 pub fn play(role: &str, arguments: &[String]) -> Option<std::process::ExitCode> {
     (role == "group-watcher").then(|| watcher(arguments.first().expect("how many groups")))?;
     Some(std::process::ExitCode::SUCCESS)
 }
 
-/// A role: has the table, with an array for so many groups if there must be one; `refill` orders all groups again, and
-/// anything else is answered by a snapshot as JSON.
+/// A role: loads the table, with an array for `groups` groups if the kernel needs one. `refill` orders all groups again; any
+/// other line is answered by a snapshot as JSON.
 fn watcher(groups: &str) {
     let groups = groups.parse().expect("how many groups");
     let options = Options { period_ms: ENDLESS_MS, groups, ..Options::default() };
@@ -46,7 +46,7 @@ fn watcher(groups: &str) {
     }
 }
 
-/// As the kernel has it.
+/// The variant of this kernel.
 fn many_groups() {
     // SAFETY: takes a number and no options.
     let storage =
@@ -54,7 +54,7 @@ fn many_groups() {
     scenario("", storage == 1);
 }
 
-/// As an older kernel has it.
+/// The variant of an older kernel.
 fn many_groups_in_an_array() {
     scenario("1", false);
 }
@@ -77,7 +77,7 @@ fn value_of(snapshot: &Value, group: &Group) -> Option<u64> {
     Some(number(&row["value"]))
 }
 
-/// Uses so much of a CPU in the group. Returns how much it was by the kernel's account.
+/// Uses `ms` milliseconds of a CPU in the group. Returns the time by the kernel's account.
 fn burn(burner: &mut Role, group: &Group, ms: u64) -> f64 {
     let used = |burner: &Role| {
         let text = std::fs::read_to_string(format!("/proc/{}/schedstat", burner.pid())).expect("schedstat");
@@ -96,7 +96,7 @@ fn assert_near(found: Option<u64>, truth: f64, what: &str) {
     assert!((found - truth).abs() <= truth * TOLERANCE + 5e6, "{what}: {found} ns, but it was {truth} ns");
 }
 
-/// No row is proven that is smaller than what has none.
+/// No proven row is smaller than the amount without a row.
 fn assert_honest(snapshot: &Value, missing: f64) {
     let proven = usize::try_from(number(&snapshot["proven"])).expect("few rows");
     let smallest = rows(snapshot)[..proven].last().map_or(f64::MAX, |row| number(&row["value"]) as f64);
@@ -132,7 +132,7 @@ fn scenario(plain: &str, all: bool) {
         assert!(objects <= u64::from(PLACES) && lost > 0, "{objects} objects, {lost} lost");
     }
 
-    // One of the many is now the largest of all.
+    // One of the many is now the largest of all groups.
     let truth = burn(&mut other, &last, 700);
     let after = snapshot(&mut watcher);
     if all {
@@ -143,7 +143,7 @@ fn scenario(plain: &str, all: bool) {
         assert_honest(&after, truth);
     }
 
-    // Places come back.
+    // Places are free again.
     outside.take(hog.pid());
     drop(many);
     let again = subtree.child("again").expect("make a cgroup");

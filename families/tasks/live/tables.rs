@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tables of tasks and cgroups, against the kernel's own accounts.
+//! The tables of tasks and cgroups, compared with the kernel's own accounts.
 
 use std::time::Duration;
 
@@ -33,21 +33,21 @@ fn of(snapshot: &Snapshot, pid: u32) -> u64 {
     row(snapshot, "pid", &Field::from(pid)).map_or(0, |r| r.value)
 }
 
-/// sum_exec_runtime, run_delay, as the kernel has them.
+/// The kernel's sum_exec_runtime and run_delay.
 fn schedstat(pid: u32) -> (u64, u64) {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
     let mut words = text.split_whitespace().map(|w| w.parse().expect("a number"));
     (words.next().expect("run time"), words.next().expect("run delay"))
 }
 
-/// The kernel leaves out what the hypervisor takes: so much more is found.
+/// The kernel's account excludes the hypervisor's time, so topstat may find this much more.
 const STEAL: f64 = 0.05;
 
 fn settle() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-/// While it spins, and may not be switched for long: its row is the second that has just been.
+/// The spinner may not be switched for long: its row is the last second all the same.
 fn a_spinner_is_as_large_as_the_kernel_says() {
     let mut spinner = Role::start("burner", &["ts-table"]);
     spinner.expect("ready");
@@ -75,8 +75,8 @@ fn total_is_time_times_cpus() {
     let mut source = load(&["tasks/cpu", "cgroups/cpu"], &Options::default());
     std::thread::sleep(Duration::from_millis(1300));
     for path in ["tasks/cpu", "cgroups/cpu"] {
-        // To a jiffy, and to the moment in which one CPU was read after the other. On a busy host others may run in that
-        // moment: then it is looked at again.
+        // Exact to a jiffy, and to the time between reading the first and the last CPU. On a busy host other tasks may run in
+        // that time: then the test reads again.
         let mut totals = Vec::new();
         let right = (0..LOOKS).any(|_| {
             totals.push(snapshot(&mut *source, path).total);
@@ -115,10 +115,10 @@ fn switches(pid: u32) -> u64 {
     numbers.filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
 }
 
-/// Mostly they leave their CPU for the first time when they end, and may have been reaped by then.
+/// Mostly the threads leave their CPU for the first time when they end, and may have been reaped by then.
 fn what_threads_ran_that_have_ended_is_their_process_s() {
     const THREADS: u64 = 200;
-    /// What ending takes of the CPU after the last look at the thread, on a usual host.
+    /// The CPU time of ending, after the last push of the thread, on a usual host.
     const END_NS: f64 = 30_000.0;
     let mut relay = Role::start("relay", &[]);
     relay.expect("ready");
@@ -179,8 +179,8 @@ fn a_group_has_what_its_tasks_use() {
     spinner.finish();
 }
 
-/// More groups, one after the other, than there is room for at a time: none is lost, none stays, and the last one, where
-/// another was before it, has what its own tasks use.
+/// More groups, one after the other, than there are places at a time: none is lost, and none stays. The last group, which may
+/// have an earlier one's place, has the time of its tasks alone.
 fn groups_come_and_go() {
     const ROOM: u64 = 8192; // TASKS_GROUPS
     let mut spinner = Role::start("burner", &["ts-groups"]);
@@ -193,7 +193,7 @@ fn groups_come_and_go() {
     for i in 0..groups {
         let group = Group::new(&format!("many-{i}")).expect("make a cgroup");
         group.take(spinner.pid());
-        // It leaves its CPU in the group's name.
+        // The spinner leaves its CPU in the group's name.
         spinner.tell("0");
         spinner.expect("burnt");
         last = group;
@@ -211,12 +211,12 @@ fn groups_come_and_go() {
     ));
     assert!((found - truth).abs() <= truth * STEAL, "{found} ns, but it was {truth} ns");
     assert_eq!(after.lost.no_memory, 0);
-    // Others on this host may make some.
+    // Other processes of this host may make some groups.
     assert!(after.objects < before + 50, "{before} objects before, {} after", after.objects);
     spinner.finish();
 }
 
-/// A name may hold anything: what is written to a terminal holds no control characters.
+/// A name may contain any characters: text for a terminal contains no control characters.
 fn names_are_escaped() {
     let mut spinner = Role::start("burner", &["\x1b[31m\x07\ttop"]);
     spinner.expect("ready");
@@ -230,13 +230,13 @@ fn names_are_escaped() {
     assert_eq!(comm.to_string(), "\\x1b[31m\\x07\\x09top");
 }
 
-/// Processes that there are, as /proc has them.
+/// The number of processes in /proc.
 fn processes() -> u64 {
     procfs::process::all_processes().expect("/proc").count() as u64
 }
 
-/// Processes that end while others wake and take the CPU from whoever has it. Where tracing programs can be preempted,
-/// some are: the kernel then leaves the same program out for whatever else runs there, ends of processes among it.
+/// Processes end while others wake and preempt a CPU's task. Where tracing programs can be preempted, some are: the kernel then
+/// skips the same program for all other tasks on the CPU, also at the ends of processes.
 fn ends_while_programs_are_preempted() {
     const LASTS: Duration = Duration::from_secs(4);
     const NAP_US: &str = "300";
@@ -253,7 +253,7 @@ fn ends_while_programs_are_preempted() {
     let made: u64 = stormers.iter_mut().map(|s| s.expect("made").parse::<u64>().expect("how many")).sum();
     // A process is freed by RCU, some time after its end.
     std::thread::sleep(pace::patience(Duration::from_millis(500)));
-    // Others of this host may end just when it is looked: what stays is wrong.
+    // Other processes of this host may end during the check: only a lasting difference is an error.
     let mut said = String::new();
     let right = eventually(Duration::from_secs(3), || {
         let before = processes();
@@ -268,7 +268,7 @@ fn ends_while_programs_are_preempted() {
         let skipped = snapshot.lost.further.iter().find(|(name, _)| name == "skipped").map_or(0, |(_, count)| *count);
         said =
             format!("{skipped} events left out, {} objects of {living} processes; ended: {shown:?}", snapshot.objects);
-        // Two programs must miss the same end for its object to be taken for one that is there.
+        // Only if two programs miss the same end is its object taken for a living one.
         shown.is_empty() && snapshot.objects <= living + skipped / 50
     });
     note(format!("{made} processes, {said}"));

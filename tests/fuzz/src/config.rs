@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes are the daemon's configuration. Either all of it is valid, and then every value is one that can be set; or each
-//! fault is told with its place in the text, on a line of its own that a terminal takes no order from.
+//! The input is the daemon's configuration. Either all of it is valid, and then every value is one that can be set; or each
+//! fault is reported with its place in the text, on a separate line without characters that a terminal obeys.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ const MOST_MS: u32 = 3_600_000;
 const FILE: &str = "fuzz.toml";
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// See the module.
+/// Runs the target: see the module.
 pub fn run(bytes: &[u8]) {
-    // What is no text the daemon does not get as far as parsing.
+    // The daemon does not parse input that is not text.
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // A group is looked up on the host, which is none of this; it costs a system call or a daemon's answer.
+    // A group is looked up on the host, which is outside of this test; it costs a system call or a daemon's answer.
     if text.contains("group") {
         return;
     }
@@ -25,7 +25,7 @@ pub fn run(bytes: &[u8]) {
         Ok(config) => valid(config),
         Err(error) => told(text, error),
     }
-    // Reading it again comes to the same, as a daemon does on SIGHUP.
+    // Parsing it again, as a daemon does on SIGHUP, gives an equal result.
     let again = Config::parse(Path::new(FILE), text);
     match (&parsed, &again) {
         (Ok(first), Ok(second)) => {
@@ -35,11 +35,11 @@ pub fn run(bytes: &[u8]) {
         (Err(first), Err(second)) => assert_eq!(first.to_string(), second.to_string()),
         _ => panic!("valid only once of two times"),
     }
-    // A carriage return alone is a fault, and before the end of a line that is added it is none.
+    // A carriage return alone is a fault; before the end of an added line it is none.
     if text.ends_with('\r') {
         return;
     }
-    // Comments and the end of the last line change nothing but places. A mark of the byte order is one at the beginning only.
+    // Comments, and the end of the last line, change only places. A byte order mark is one only at the beginning.
     let (mark, rest) = text.strip_prefix(BYTE_ORDER_MARK).map_or(("", text), |rest| (BYTE_ORDER_MARK, rest));
     let commented = Config::parse(Path::new(FILE), &format!("{mark}# first\n{rest}\n# last"));
     assert_eq!(parsed.is_ok(), commented.is_ok(), "a comment decides");
@@ -84,6 +84,6 @@ fn told(text: &str, error: &ConfigError) {
         assert!(!problem.text.is_empty());
         assert!(!problem.text.contains(char::is_control), "{:?}", problem.text);
     }
-    // One line of introduction, and one for each.
+    // One line of introduction, and one line for each fault.
     assert_eq!(error.to_string().lines().count(), 1 + problems.len(), "{error}");
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is fuzzed. A target takes any bytes, and panics where topstat does not do what it promises.
+//! The fuzz targets. A target takes any bytes, and panics if topstat breaks a promise.
 
 #![warn(missing_docs)]
 
 mod bytes;
 mod config;
-// The engine's own tests: its fuzz target does the same as its property tests.
+// Modules of the engine's own tests: the engine's fuzz target does the same as its property tests.
 #[allow(missing_docs)]
 #[path = "../../../engine/tests/properties/driver.rs"]
 mod driver;
@@ -18,16 +18,16 @@ mod ops;
 mod pins;
 mod tree;
 
-/// What is given bytes.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of the folder with its corpus.
+    /// The name of the target, and of the folder with its corpus.
     pub name: &'static str,
     /// Runs it on an input.
     pub run: fn(&[u8]),
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "ops", run: engine },
     Target { name: "config", run: config::run },
@@ -35,12 +35,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pins", run: pins::run },
 ];
 
-/// The target of this name.
+/// The target with this name.
 pub fn find(name: &str) -> Option<Target> {
     TARGETS.iter().find(|target| target.name == name).copied()
 }
 
-/// Bytes are operations on the engine, which is compared with its model after each.
+/// The input is a sequence of operations on the engine, which is compared with its model after each.
 fn engine(bytes: &[u8]) {
     let (setup, operations) = ops::decode(bytes);
     driver::Driver::run(&setup, &operations);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes are what is pinned: banks, settings, constants, and what the kernel's program makes of them. Reading gives an
-//! error, or a snapshot that adds up and that every format can write.
+//! The input is pinned state: banks, settings, constants, and the snapshot that the kernel's program makes of them. A read
+//! returns an error, or a snapshot that adds up and that every format can write.
 
 use topstat_kernel::{MAX_TOP, fuzz};
 use topstat_model::{Snapshot, json, stat};
 
 use crate::bytes::Bytes;
 
-/// See the module.
+/// Runs the target: see the module.
 pub fn run(bytes: &[u8]) {
     if let Some(top) = fuzz::top_of(bytes) {
         assert!((1..=MAX_TOP).contains(&top), "{top} rows");
@@ -35,7 +35,7 @@ fn added_up(snapshot: &Snapshot) {
     assert!(written.ends_with(b"}\n") && written.iter().filter(|byte| **byte == b'\n').count() == 1, "{name}");
     written.clear();
     stat::write(snapshot, &mut written).expect("memory takes everything");
-    // What a process calls itself is no order to a terminal, and no end of a line.
+    // The name of a process must not contain an order to a terminal, or the end of a line.
     assert!(!written.iter().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')), "{name}");
     let mut shown = snapshot.clone();
     shown.truncate(1);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Draws the pictures of the README: `pictures FOLDER PROGRAM`, or `make pictures`.
 //!
-//! The live view runs on a terminal, beside a daemon and under a load, and what that terminal then shows is written down as
-//! SVG. Nothing is made up. So what else on this host has more of a table than the load has is on the overview, too: look at it
-//! before you commit it.
+//! The live view runs on a terminal, beside a daemon and under a load; the program writes the contents of that terminal as
+//! SVG. Nothing is made up. So the overview also shows other processes of this host that exceed the load in a table: look at
+//! the pictures before you commit them.
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
@@ -24,18 +24,18 @@ use vt100::{Cell, Color, Screen};
 mod emulated;
 use emulated::Terminal;
 
-/// The terminal: wide enough for two tables beside each other.
+/// The size of the terminal: wide enough for two tables side by side.
 const SIZE: (u16, u16) = (36, 126);
-/// As long as it takes until there is something to see in a chart.
+/// The time until a chart shows a curve.
 const WATCHED: Duration = Duration::from_secs(40);
-/// From one reading to the next.
+/// The time between two readings, in seconds.
 const INTERVAL_S: &str = "0.5";
 
-/// The samples that the daemon loads: those in which the load is at the top.
+/// The samples that the daemon loads: the samples with the load at the top.
 const SAMPLES: [&str; 3] = ["tcp_v4", "tcp_v6", "udp_v4"];
 
-/// Who makes the load, each in a control group: its protocol and family, its connections, its transactions a second, and the
-/// bytes of each.
+/// The loads, each in a control group: name, protocol and family, connections, transactions a second, and bytes of each
+/// transaction.
 type Carried = (&'static str, &'static str, usize, f64, usize);
 const LOADS: [Carried; 6] = [
     ("shop", "tcp4", 60, 500.0, 6_000),
@@ -67,12 +67,12 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What topstat shows of a process is its name: it is to be that of the program whose part it plays.
+/// topstat shows the name of a process: the process takes the name of the program that it stands for.
 fn name(name: &CStr) {
     rustix::thread::set_name(name).expect("a name");
 }
 
-/// Opens connections, and carries until it is told to end.
+/// Opens connections, and carries traffic until its input ends.
 fn load(arguments: &[String]) -> ExitCode {
     let number = |place: usize| arguments[place].parse::<f64>().expect("a number");
     name(c"topstat-load");
@@ -91,7 +91,7 @@ fn load(arguments: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A load in a control group of its own, until it is dropped.
+/// A load in a separate control group, until it is dropped.
 struct Running {
     _role: Role,
     _group: Group,
@@ -130,9 +130,9 @@ fn draw_all(folder: &Path, program: &Path) {
         std::fs::write(&path, svg(terminal.screen())).expect("a picture");
         println!("{}", path.display());
     };
-    // What else there is on this host is nobody else's business.
+    // Hides other processes of this host, which are private.
     terminal.press("/comm:topstat-load\r");
-    // A spike amid the chart.
+    // A spike in the middle of the chart.
     watch(&mut terminal, WATCHED / 2);
     let spike = start(&groups, ("import", "tcp4", 8, 120.0, 60_000));
     watch(&mut terminal, WATCHED / 6);
@@ -147,7 +147,7 @@ fn draw_all(folder: &Path, program: &Path) {
     assert_eq!(terminal.end(), Some(0), "the view ends by q");
 }
 
-/// Reads what is drawn, for that long.
+/// Reads the terminal for that long.
 fn watch(terminal: &mut Terminal, time: Duration) {
     let begun = Instant::now();
     terminal.wait_until("the time", |_| begun.elapsed() >= time);
@@ -156,7 +156,7 @@ fn watch(terminal: &mut Terminal, time: Duration) {
 /// The width and height of a cell, and of the margin around all of them.
 const CELL: (f64, f64) = (8.4, 18.0);
 const MARGIN: f64 = 10.0;
-/// What a terminal has where nothing else is said.
+/// The default colours of the terminal.
 const GROUND: &str = "#14181f";
 const TEXT: &str = "#d5dae2";
 /// The sixteen colours.
@@ -165,7 +165,7 @@ const SIXTEEN: [&str; 16] = [
     "#23d18b", "#f5f543", "#3b8eea", "#d670d6", "#29b8db", "#ffffff",
 ];
 
-/// A screen as a picture. Text is text; blocks are rectangles, for fonts leave gaps between them.
+/// A screen as a picture. Text is text; blocks are rectangles, since fonts leave gaps between them.
 fn svg(screen: &Screen) -> String {
     let (rows, columns) = (SIZE.0, SIZE.1);
     let width = f64::from(columns) * CELL.0 + 2.0 * MARGIN;
@@ -195,13 +195,13 @@ fn alike(a: &Cell, b: &Cell) -> bool {
     style(a) == style(b) && (block_a == block_b)
 }
 
-/// How many eighths of a cell are filled from its bottom, where it is such a block.
+/// For a block character, the number of eighths of the cell that are filled from its bottom.
 fn block(cell: &Cell) -> Option<u32> {
     let c = cell.contents().chars().next()?;
     ('▁'..='█').contains(&c).then(|| u32::from(c) - u32::from('▁') + 1)
 }
 
-/// Cells that are alike.
+/// Draws a run of alike cells.
 fn run(svg: &mut String, (x, y): (usize, usize), cells: &[&Cell]) {
     let at = |place: usize, size: f64| MARGIN + place as f64 * size;
     let (x, y, width) = (at(x, CELL.0), at(y, CELL.1), cells.len() as f64 * CELL.0);
@@ -210,7 +210,7 @@ fn run(svg: &mut String, (x, y): (usize, usize), cells: &[&Cell]) {
     if first.inverse() {
         std::mem::swap(&mut ink, &mut ground);
     }
-    // A String takes all.
+    // Writing to a String can't fail.
     let mut rect = |y: f64, height: f64, fill: &str| {
         let _ = writeln!(
             svg,
@@ -225,7 +225,7 @@ fn run(svg: &mut String, (x, y): (usize, usize), cells: &[&Cell]) {
         return rect(y + CELL.1 - height, height, &ink);
     }
     let text: String = cells.iter().map(|cell| if cell.has_contents() { cell.contents() } else { " " }).collect();
-    // Each word stands where its cells are, whatever the font.
+    // Each word is at the position of its cells, whatever the font.
     let mut place = 0;
     for word in text.split_inclusive("  ") {
         let shown = word.trim();
@@ -250,7 +250,7 @@ fn color(color: Color, default: &str) -> String {
     match color {
         Color::Default => default.to_owned(),
         Color::Idx(place @ 0..16) => SIXTEEN[usize::from(place)].to_owned(),
-        // The cube, and the greys: the view uses none of them.
+        // The colour cube and the greys: the view uses neither.
         Color::Idx(_) => default.to_owned(),
         Color::Rgb(red, green, blue) => format!("#{red:02x}{green:02x}{blue:02x}"),
     }

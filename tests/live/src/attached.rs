@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this process has in the kernel's eBPF: by its own descriptors, so that another topstat on the host is not taken
-//! for it; and whether it is still there. And programs that are detached and attached again without being loaded anew.
+//! The eBPF objects of this process, found by its descriptors, so that objects of another topstat on the host do not count;
+//! and whether they still exist. Also programs that are detached and attached again without a new load.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,8 +12,8 @@ use libbpf_rs::{Link, Program};
 
 use crate::{Nest, cgroup};
 
-/// How often the kernel has not run programs whose names begin so: where one was interrupted by its own event, and since 7.0
-/// where a thread was preempted within one and another thread on that CPU met the event.
+/// How often the kernel has skipped programs whose names begin with `name`: because the program was interrupted by its own
+/// event, and since 7.0 because a thread was preempted in the program and another thread on that CPU met the event.
 pub fn runs_missed(name: &str) -> u64 {
     let those = ProgInfoIter::default().filter(|program| program.name.to_string_lossy().starts_with(name));
     those.map(|program| program.recursion_misses).sum()
@@ -29,7 +29,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Those that a process holds descriptors of.
+    /// The objects that a process holds descriptors of.
     pub fn of_process(pid: &str) -> Self {
         let mut ids = Self::default();
         let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return ids };
@@ -49,12 +49,12 @@ impl Ids {
         ids
     }
 
-    /// Those of this process.
+    /// The objects that this process holds descriptors of.
     pub fn own() -> Self {
         Self::of_process("self")
     }
 
-    /// Those that are still in the kernel, whoever holds them.
+    /// The objects that still exist in the kernel, held by any process.
     #[must_use]
     pub fn left(&self) -> Self {
         let programs = ProgInfoIter::default().map(|p| p.id).filter(|id| self.programs.contains(id)).collect();
@@ -63,13 +63,13 @@ impl Ids {
         Self { programs, maps, links }
     }
 
-    /// Whether there are none.
+    /// Whether the sets are empty.
     pub fn is_empty(&self) -> bool {
         self.programs.is_empty() && self.maps.is_empty() && self.links.is_empty()
     }
 }
 
-/// What is pinned, where eBPF objects are pinned by convention.
+/// The paths below the folder in which eBPF objects are pinned by convention.
 pub fn pinned() -> BTreeSet<std::path::PathBuf> {
     fn walk(folder: &Path, found: &mut BTreeSet<std::path::PathBuf>) {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
@@ -85,14 +85,14 @@ pub fn pinned() -> BTreeSet<std::path::PathBuf> {
     found
 }
 
-/// The programs of a nest, and where each of them was attached.
+/// The programs of a nest, and where each program was attached.
 pub struct Programs {
     programs: Vec<(OwnedFd, Option<u32>)>,
     root: File,
 }
 
 impl Programs {
-    /// Detaches those that are attached.
+    /// Detaches all attached programs.
     pub fn detach(nest: &Nest) -> Self {
         let (links, programs) = (nest.family().join("links"), nest.family().join("programs"));
         let detach = |link: std::fs::DirEntry| {
@@ -110,12 +110,12 @@ impl Programs {
         Self { programs: links.map(detach).collect(), root: File::open(root).expect("open the root cgroup") }
     }
 
-    /// Attaches them where they were, until the links are dropped.
+    /// Attaches the programs where they were, until the links are dropped.
     pub fn attach(&self) -> Vec<OwnedFd> {
         let attach = |(program, at): &(OwnedFd, Option<u32>)| {
             let (program, root) = (program.as_raw_fd(), self.root.as_raw_fd());
-            // SAFETY: descriptors of a program and of a cgroup, no options; a program that was made for one tracepoint
-            // has no name of another.
+            // SAFETY: descriptors of a program and of a cgroup, no options; a program that was made for one tracepoint needs
+            // no name of a tracepoint.
             let link = unsafe {
                 match at {
                     Some(at) => libbpf_sys::bpf_link_create(program, root, *at, std::ptr::null()),
@@ -123,7 +123,7 @@ impl Programs {
                 }
             };
             assert!(link >= 0, "attach a program: {}", std::io::Error::from_raw_os_error(-link));
-            // SAFETY: nobody else has it.
+            // SAFETY: the call has made the descriptor, which has no other owner.
             unsafe { OwnedFd::from_raw_fd(link) }
         };
         self.programs.iter().map(attach).collect()

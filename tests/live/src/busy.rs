@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A load that goes on while a test does something else.
+//! A load that runs beside a test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,14 @@ use topstat_load::{Config, Limits, Load, Plan};
 
 use crate::limits;
 
-/// Requests and responses on some connections, until this is dropped.
+/// Requests and responses on some connections, until the value is dropped.
 pub struct Busy {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<u64>>,
 }
 
 impl Busy {
-    /// On so many connections.
+    /// Starts the load on this many connections.
     pub fn new(connections: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let limits = Limits { stop: Some(Arc::clone(&stop)), ..limits() };
@@ -25,7 +25,7 @@ impl Busy {
         Self { stop, thread: Some(std::thread::spawn(run)) }
     }
 
-    /// How many transactions there were.
+    /// Ends the load, and returns how many transactions it made.
     pub fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("once").join().expect("the load")

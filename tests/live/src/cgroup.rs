@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Control groups: what `/proc` says of a process, and groups that a test makes.
+//! Control groups: the group of a process as `/proc` shows it, and groups that a test makes.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,10 @@ pub fn path_of(pid: u32, controller: &str) -> Option<String> {
     })
 }
 
-/// The v1 controllers that topstat asks, in its order.
+/// The v1 controllers whose hierarchy topstat looks for, in topstat's order.
 const V1: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// What topstat should show for a process: its path in v2, or where that is the root, in v1.
+/// The group that topstat must show for a process: its path in v2, or in v1 if the v2 path is the root.
 pub fn expected(pid: u32) -> Option<String> {
     let v2 = path_of(pid, "");
     if v2.as_deref().is_some_and(|path| path != "/") {
@@ -27,7 +27,7 @@ pub fn expected(pid: u32) -> Option<String> {
     v1_asked().and_then(|c| path_of(pid, c)).or(v2)
 }
 
-/// The v1 controller that topstat asks on this host.
+/// The v1 controller whose hierarchy topstat reads on this host.
 fn v1_asked() -> Option<&'static str> {
     V1.into_iter().find(|controller| v1_mount(controller).is_some())
 }
@@ -88,15 +88,15 @@ pub(crate) fn hybrid_missing() -> Option<String> {
     made.err().map(|e| format!("needs cgroup hierarchies of both versions in which groups can be made: {e}"))
 }
 
-/// A cgroup that is kept from having as much as it wants, in whichever hierarchy has the controller; removed when
-/// dropped. Its processes must have ended by then.
+/// A cgroup with a limit, in the hierarchy that has the controller. Dropping it removes the group; its processes must have
+/// ended by then.
 pub struct Limited {
     folder: PathBuf,
-    /// What was switched on for it, to be switched off again.
+    /// The control file and the controller that was enabled for the group, to disable it again.
     switched_on: Option<(PathBuf, &'static str)>,
 }
 
-/// A controller, by its names in both versions, and its limit.
+/// A controller and its limit file, by their names in v1 and v2.
 struct Limit {
     v1: (&'static str, &'static str),
     v2: (&'static str, &'static str),
@@ -106,7 +106,7 @@ const MEMORY: Limit = Limit { v1: ("memory", "memory.limit_in_bytes"), v2: ("mem
 const READS: Limit = Limit { v1: ("blkio", "blkio.throttle.read_bps_device"), v2: ("io", "io.max") };
 
 impl Limited {
-    /// So much memory, page cache included.
+    /// Limits memory to `bytes`, page cache included.
     ///
     /// # Errors
     /// When no hierarchy has the controller, or the group can't be made.
@@ -114,10 +114,10 @@ impl Limited {
         Self::new(name, &MEMORY, &bytes.to_string(), &bytes.to_string())
     }
 
-    /// So many bytes read in a second of the disk that holds temporary files.
+    /// Limits reads of the disk that holds temporary files to `bytes` a second.
     ///
     /// # Errors
-    /// As for memory; and when the disk can't be told what to do.
+    /// As for memory; and when the disk is unknown.
     pub fn reads(name: &str, bytes: u64) -> io::Result<Self> {
         let disk = crate::scratch::disk()?;
         Self::new(name, &READS, &format!("{disk} {bytes}"), &format!("{disk} rbps={bytes}"))
@@ -132,7 +132,7 @@ impl Limited {
             fs::write(group.folder.join(file), v1)?;
             return Ok(group);
         }
-        // Directly below the root, the only group that may have both processes and controllers.
+        // Directly below the root, which is the only group that may have both processes and controllers.
         let (controller, file) = limit.v2;
         let root = v2_mount().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no cgroups are mounted"))?;
         let control = root.join("cgroup.subtree_control");
@@ -146,7 +146,7 @@ impl Limited {
         Ok(group)
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the group.
     pub fn take(&self, pid: u32) {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");
     }
@@ -171,15 +171,15 @@ pub(crate) fn throttle_missing() -> Option<String> {
     group.err().map(|e| format!("needs a disk, and a controller that throttles its reads: {e}"))
 }
 
-/// A cgroup, removed when dropped. Its processes must have ended by then.
+/// A cgroup. Dropping it removes the group; its processes must have ended by then.
 pub struct Group {
     folder: PathBuf,
-    /// Its path in the hierarchy.
+    /// The path in the hierarchy.
     pub path: String,
 }
 
 impl Group {
-    /// Makes one of v2 below this process's own.
+    /// Makes a v2 group below the group of this process.
     ///
     /// # Errors
     /// When there is no hierarchy, or the group can't be made.
@@ -187,7 +187,7 @@ impl Group {
         Self::below_own(v2_mount(), "", name)
     }
 
-    /// Makes one below this process's own, in the v1 hierarchy that topstat asks.
+    /// Makes a group below the group of this process, in the v1 hierarchy that topstat reads.
     ///
     /// # Errors
     /// When there is no hierarchy, or the group can't be made.
@@ -206,7 +206,7 @@ impl Group {
         Ok(Self { folder, path })
     }
 
-    /// Makes one directly below the root.
+    /// Makes a group directly below the root.
     ///
     /// # Errors
     /// When there is no hierarchy, or the group can't be made.
@@ -218,30 +218,30 @@ impl Group {
         Ok(Self { folder, path })
     }
 
-    /// Makes one below this one, which must be dropped after it.
+    /// Makes a group below this group. The child must be dropped first.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// When the group can't be made.
     pub fn child(&self, name: &str) -> io::Result<Self> {
         let (folder, path) = (self.folder.join(name), format!("{}/{name}", self.path));
         fs::create_dir(&folder)?;
         Ok(Self { folder, path })
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the group.
     pub fn take(&self, pid: u32) {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");
     }
 
-    /// The CPU time in µs of all that its processes have run since they were moved into it, those that have ended
-    /// among them: the scheduler adds to it whenever it adds to a task's own.
+    /// CPU time in µs of all processes since they were moved into the group, ended processes included: the scheduler adds to
+    /// it whenever it adds to the time of a task.
     pub fn cpu_us(&self) -> u64 {
         let text = fs::read_to_string(self.folder.join("cpu.stat")).expect("cpu.stat, which each group has");
         let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no usage_usec in {text:?}"))
     }
 
-    /// Where it is in the file system.
+    /// The group's folder in the file system.
     pub fn folder(&self) -> &std::path::Path {
         &self.folder
     }

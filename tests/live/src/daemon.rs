@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat daemon`, started by a test: with a tree, pins and a pid file of its own, all of which go with it.
+//! `topstat daemon`, started by a test with a separate tree, pins and pid file, which are removed with it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -15,36 +15,36 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::tree::{Document, Stat, Tree};
 use crate::{eventually, role};
 
-/// How long a daemon may take to be there, and to be gone. Programs are verified meanwhile, on a busy host.
+/// How long a daemon may take to start, and to end. On a busy host the verification of programs takes most of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where a daemon's things are. Several daemons may follow each other there.
+/// The paths of a daemon. Several daemons in turn may use one place.
 pub struct Place {
     /// The mount point.
     pub mount: PathBuf,
-    /// Where it pins.
+    /// The folder of pins.
     pub pins: PathBuf,
-    /// The file with its pid.
+    /// The pid file.
     pub pid_file: PathBuf,
 }
 
 impl Place {
-    /// One that is nobody else's.
+    /// A place that no other test uses.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // No name is the beginning of another one: they are looked for in lists of mounts.
+        // No name may be the beginning of another name: lists of mounts are searched for them.
         let name = format!("topstat-live-{}-{}-place", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mount = std::env::temp_dir().join(&name);
         Self { pid_file: mount.with_extension("pid"), pins: Path::new("/sys/fs/bpf").join(name), mount }
     }
 
-    /// One whose daemons load nothing but the family of sockets, and so are there in a quarter of the time.
+    /// A place whose daemons load the family of sockets only, which takes a quarter of the time.
     pub fn of_sockets() -> Self {
         Self::configured("")
     }
 
-    /// The same, with this before what switches the other samples off.
+    /// A place as [`Self::of_sockets`] makes it, with this text before the settings that switch the other samples off.
     pub fn configured(text: &str) -> Self {
         let place = Self::new();
         let sockets = crate::nest::inet();
@@ -56,12 +56,12 @@ impl Place {
         place
     }
 
-    /// Where its configuration is, if it has one.
+    /// The path of the configuration. The file may be absent.
     fn config(&self) -> PathBuf {
         self.mount.with_extension("toml")
     }
 
-    /// The options that say so.
+    /// The options of a daemon at this place.
     pub fn options(&self) -> [String; 6] {
         let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
         let [mount, pins, pid_file] = ["--mount", "--pins", "--pid-file"].map(str::to_owned);
@@ -71,7 +71,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Whatever a test that failed has left.
+        // The rest of a test that failed.
         while rustix::mount::unmount(&self.mount, UnmountFlags::DETACH).is_ok() {}
         let _ = fs::remove_dir(&self.mount);
         let _ = fs::remove_dir_all(&self.pins);
@@ -80,47 +80,47 @@ impl Drop for Place {
     }
 }
 
-/// The samples that a daemon has that is started now: those that the kernel gives something to count.
+/// The samples of a daemon that is started now: the samples of families that can run on this kernel.
 pub fn samples() -> Vec<Arc<topstat_kernel::SampleInfo>> {
     let families = topstat_kernel::families();
     families.iter().filter(|family| (family.ready)().is_ok()).flat_map(|family| family.there()).collect()
 }
 
-/// A daemon that runs.
+/// A running daemon.
 pub struct Daemon {
     child: Child,
     log: Arc<Mutex<String>>,
-    /// Where its things are.
+    /// The paths of the daemon.
     pub place: Arc<Place>,
 }
 
 impl Daemon {
-    /// Starts one in a place of its own, and waits until its tree is there.
+    /// Starts a daemon in a new place, and waits until its tree is mounted.
     pub fn start() -> Self {
         Self::start_at(Arc::new(Place::new()), &[])
     }
 
-    /// Starts one that loads nothing but the family of sockets, in a place of its own.
+    /// Starts a daemon that loads the family of sockets only, in a new place.
     pub fn of_sockets() -> Self {
         Self::start_at(Arc::new(Place::of_sockets()), &[])
     }
 
-    /// Starts one in this place with further options, and waits until its tree is there.
+    /// Starts a daemon in this place with further options, and waits until its tree is mounted.
     pub fn start_at(place: Arc<Place>, options: &[&str]) -> Self {
         let mut daemon = Self::launch(place, options);
-        // Reading asks the daemon; a file's being there is something that the kernel remembers.
+        // A read asks the daemon; the existence of a file comes from the kernel's cache.
         let there = |daemon: &Self| fs::read(daemon.path("enabled")).is_ok();
         let begun = eventually(PATIENCE, || there(&daemon) || daemon.ended().is_some());
         assert!(begun && there(&daemon), "no tree at {}:\n{}", daemon.place.mount.display(), daemon.log());
         daemon
     }
 
-    /// Starts one in this place, and does not wait.
+    /// Starts a daemon in this place without waiting.
     pub fn launch(place: Arc<Place>, options: &[&str]) -> Self {
         Self::launch_in(place, options, &[])
     }
 
-    /// The same, with these variables in its environment.
+    /// As [`Self::launch`], with these variables in the daemon's environment.
     pub fn launch_in(place: Arc<Place>, options: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = role::command("topstat");
         command.envs(environment.iter().copied()).arg("daemon").args(place.options()).args(options);
@@ -146,7 +146,7 @@ impl Daemon {
         Self { child, log, place }
     }
 
-    /// The time that it has used, as the scheduler has it.
+    /// The CPU time of the daemon, by the scheduler's account.
     pub fn cpu_time(&self) -> Duration {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads");
         let of = |task: std::io::Result<fs::DirEntry>| -> Option<u64> {
@@ -156,32 +156,32 @@ impl Daemon {
         Duration::from_nanos(tasks.filter_map(of).sum())
     }
 
-    /// What it says that it costs.
+    /// The cost that the daemon reports for itself.
     pub fn own(&self) -> serde_json::Value {
         serde_json::from_str(&self.read("self.json")).expect("a document")
     }
 
-    /// Its process id.
+    /// The process id of the daemon.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has logged.
+    /// The log of the daemon so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether it says this, now or soon.
+    /// Whether the log contains this text, now or within five seconds.
     pub fn says(&self, text: &str) -> bool {
         eventually(Duration::from_secs(5), || self.log().contains(text))
     }
 
-    /// Its tree.
+    /// The tree of the daemon.
     pub fn tree(&self) -> Tree {
         Tree::at(&self.place.mount)
     }
 
-    /// A file of its tree.
+    /// The path of a file in the tree.
     pub fn path(&self, path: &str) -> PathBuf {
         self.tree().path(path)
     }
@@ -206,12 +206,12 @@ impl Daemon {
         self.tree().stat(table)
     }
 
-    /// How it has ended, if it has.
+    /// The exit status of the daemon, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("ask for its end")
     }
 
-    /// Waits for its end.
+    /// Waits until the daemon has ended.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         eventually(PATIENCE, || {
@@ -221,30 +221,30 @@ impl Daemon {
         status.unwrap_or_else(|| panic!("it does not end:\n{}", self.log()))
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the daemon.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, signal).expect("send a signal");
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks the daemon to end, and waits until it has.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// Kills it, as the out-of-memory killer would.
+    /// Kills the daemon, as the out-of-memory killer would.
     pub fn kill(&mut self) {
         self.child.kill().and_then(|()| self.child.wait().map(drop)).expect("kill the daemon");
     }
 
-    /// Open descriptors.
+    /// The number of open descriptors of the daemon.
     pub fn fds(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
     }
 
-    /// Its resident memory without the pages of the program's own file, in kB. Those of a debug build, as tests run it, are
-    /// several times those of a release, and say nothing of what the daemon keeps.
+    /// The resident memory of the daemon in kB, without pages of the program file. The tests run a debug build, whose program
+    /// pages are several times as many as in a release build, and say nothing about the data that the daemon keeps.
     pub fn resident_kb(&self) -> u64 {
         let of = |name: &str| format!("/proc/{}/{name}", self.pid());
         let program = fs::read_link(of("exe")).expect("its program").to_string_lossy().into_owned();
@@ -256,7 +256,7 @@ impl Daemon {
                     sum += value.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB");
                 }
                 Some(_) => {}
-                // A mapping begins with its addresses: 7f12a000-7f12c000.
+                // The line of a mapping begins with its addresses: 7f12a000-7f12c000.
                 None if line.split(' ').next().is_some_and(|word| word.contains('-')) => {
                     is_program = line.ends_with(&program)
                 }
@@ -266,7 +266,7 @@ impl Daemon {
         sum
     }
 
-    /// A number of its `/proc/PID/status`, such as `VmRSS`, in kB.
+    /// A number of the daemon's `/proc/PID/status`, such as `VmRSS`, in kB.
     pub fn status_kb(&self, name: &str) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events as topstat tells them, while something is done.
+//! Events as topstat reports them while a test acts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,17 @@ use topstat_model::events::{Account, Event};
 
 use crate::harness::disturbed;
 
-/// What was told.
+/// The reported events.
 pub struct Told {
-    /// All events, in the order in which they were told.
+    /// All events, in the order of their reports.
     pub events: Vec<Event>,
-    /// What became of them, by source.
+    /// The account of each source, by its name.
     pub accounts: HashMap<String, Account>,
 }
 
 impl Told {
-    /// Ends an attempt of which the kernel has kept events from the programs, which it says: what is asked for may be among
-    /// them. It does that where tracepoints are preemptible.
+    /// Ends the attempt as disturbed if the kernel has skipped runs of the programs, as the accounts show: the events that
+    /// the test looks for may be among the skipped ones. The kernel skips runs where tracepoints are preemptible.
     pub fn undisturbed(&self) {
         if let Some(account) = self.accounts.values().find(|account| account.skipped > 0) {
             disturbed(format!("the kernel has kept {} events from {}", account.skipped, account.source));
@@ -29,18 +29,18 @@ impl Told {
     }
 }
 
-/// Tells the events of these sources while something is done, until all is told. The accounts add up, and so do they with
-/// what was told; what was told is in order.
+/// Reports the events of these sources while `work` runs, until all events are reported. Checks that the accounts add up and
+/// agree with the reported events, and that the events are in order.
 pub fn during<T: Send>(wanted: &[&str], work: impl FnOnce() -> T + Send) -> (Told, T) {
     during_with(wanted, &Options::default(), work)
 }
 
-/// The same with these options.
+/// As [`during`], with these options.
 pub fn during_with<T: Send>(wanted: &[&str], options: &Options, work: impl FnOnce() -> T + Send) -> (Told, T) {
     during_all(wanted, Vec::new(), options, work)
 }
 
-/// The same of the top of tables.
+/// As [`during`], for the top of tables.
 pub fn during_tops<T: Send>(tops: Vec<Top>, work: impl FnOnce() -> T + Send) -> (Told, T) {
     during_all(&[], tops, &Options::default(), work)
 }
@@ -77,7 +77,7 @@ fn during_all<T: Send>(
         assert_eq!(account.late, late, "{account:?}");
     }
     let in_time: Vec<_> = events.iter().filter(|event| !event.late).collect();
-    // The host's clock, which is asked for with each batch, goes a little differently from the events'.
+    // The host's clock, read with each batch, differs a little from the clock of the events.
     let slack = Duration::from_millis(1);
     assert!(in_time.windows(2).all(|pair| pair[0].time <= pair[1].time + slack), "they are in order");
     (Told { events, accounts: accounts.into_iter().map(|account| (account.source.clone(), account)).collect() }, result)
@@ -89,7 +89,7 @@ pub fn field<'a>(event: &'a Event, name: &str) -> &'a Field {
     &event.fields[place.unwrap_or_else(|| panic!("{} has no {name}", event.kind.event))]
 }
 
-/// The same of a number; what is not known is 0.
+/// A field that is a number; an unknown number is 0.
 pub fn number(event: &Event, name: &str) -> u64 {
     match field(event, name) {
         Field::U64(number) => *number,
@@ -98,7 +98,7 @@ pub fn number(event: &Event, name: &str) -> u64 {
     }
 }
 
-/// The same as a text; what is not known is `-`.
+/// A field as a text; an unknown value is `-`.
 pub fn text(event: &Event, name: &str) -> String {
     field(event, name).to_string()
 }

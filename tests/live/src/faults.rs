@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A program whose system calls are listed, and one of which fails: by a seccomp filter that asks this process what to
-//! do with each (`SECCOMP_RET_USER_NOTIF`). The program is not slowed by tracing, and calls of all of its threads count.
+//! A program whose system calls are listed, and one of whose calls fails. A seccomp filter passes each call to this process
+//! for a decision (`SECCOMP_RET_USER_NOTIF`). Tracing does not slow the program, and the calls of all its threads count.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 
 use libc::{EAGAIN, EINTR, EIO, EMFILE, ENOMEM, ENOSPC, EPERM};
 
-/// A system call that is listed, and how it may fail: what its manual page and the kernel's sources have, of want of
-/// memory, space or descriptors, and of interruption.
+/// A listed system call, and the errors with which it may fail: the errors for lack of memory, space or descriptors, and for
+/// interruption, that its manual page or the kernel's source has.
 struct Known {
     number: libc::c_long,
     name: &'static str,
@@ -22,16 +22,16 @@ struct Known {
     shows: Shows,
 }
 
-/// What tells one call from another of the same name.
+/// The argument that distinguishes calls of one name.
 #[derive(Clone, Copy)]
 enum Shows {
-    /// Nothing.
+    /// None: the name is enough.
     Name,
     /// This argument: the command of bpf(2), the option of prctl(2).
     Number(usize),
     /// The path that this argument points to.
     Path(usize),
-    /// The file that this argument is a descriptor of.
+    /// The file behind this argument, a descriptor.
     File(usize),
 }
 
@@ -43,8 +43,8 @@ macro_rules! known {
 
 use Shows::{File, Name, Number, Path};
 
-/// Calls that are left alone are those that can't fail for any of these reasons (getpid), or whose failure ends a C
-/// library before the program hears of it (futex, rseq).
+/// The list omits calls that can't fail for any of these reasons (getpid), and calls whose failure ends a C library before
+/// the program sees it (futex, rseq).
 const KNOWN: &[Known] = known! {
     SYS_openat "openat" [EMFILE ENOMEM EINTR ENOSPC] Path(1);
     SYS_openat2 "openat2" [EMFILE ENOMEM EINTR] Path(1);
@@ -97,7 +97,7 @@ const KNOWN: &[Known] = known! {
     SYS_getrandom "getrandom" [EINTR] Name;
 };
 
-/// The same, by names that only older architectures have.
+/// Calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 const FURTHER: &[Known] = known! {
     SYS_open "open" [EMFILE ENOMEM EINTR] Path(0);
@@ -118,20 +118,20 @@ fn known(number: libc::c_long) -> Option<&'static Known> {
     KNOWN.iter().chain(FURTHER).find(|known| known.number == number)
 }
 
-/// A kind of call: its name, and what it shows, with numbers that differ from run to run left out. Then how many were
-/// before it of the same kind.
+/// A kind of call: its name and its distinguishing argument, without numbers that differ between runs. Then the number of
+/// earlier calls of the same kind.
 pub type Call = (String, usize);
 
-/// A call that is to fail, and how.
+/// A call that must fail, and its error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which.
+    /// The call.
     pub call: Call,
-    /// With this error; or [`KILLED`].
+    /// The error; or [`KILLED`].
     pub errno: i32,
 }
 
-/// In place of an error: the program is killed instead of getting an answer.
+/// In place of an error: the call kills the program.
 pub const KILLED: i32 = i32::MAX;
 
 impl std::fmt::Display for Fault {
@@ -144,34 +144,34 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// A Rust program's runtime ends with asking for the main thread's signal stack, and setting it: what comes then is the
-/// program's own.
+/// The runtime of a Rust program ends with two calls that read and set the main thread's signal stack; all later calls come
+/// from the program itself.
 const RUNTIME: usize = 2;
 
-/// By the name of a system call: how often it was made, and the errors that it may have.
+/// By the name of a system call: the number of calls, and their possible errors.
 pub type Calls = BTreeMap<String, (usize, &'static [i32])>;
 
-/// What is known of a program's calls.
+/// The record of a program's calls.
 #[derive(Debug, Default)]
 struct Seen {
-    /// How often a signal stack was asked for, or set: see [`RUNTIME`].
+    /// How often a signal stack was read or set: see [`RUNTIME`].
     stacks: usize,
     counts: Calls,
     failed: bool,
 }
 
-/// Asked about each call of a program, until that ends.
+/// Decides about each call of a program, until the program ends.
 pub struct Supervisor {
     seen: Arc<Mutex<Seen>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Supervisor {
-    /// Has the program that is about to be started ask, and makes this call of it fail.
+    /// Installs the filter in the program that `command` will start, and makes the given call fail.
     ///
     /// # Errors
     ///
-    /// When there are no descriptors.
+    /// When no descriptors are left.
     pub fn of(command: &mut Command, fault: Option<Fault>) -> io::Result<Self> {
         let mut ends = [0; 2];
         // SAFETY: room for two descriptors.
@@ -180,14 +180,14 @@ impl Supervisor {
         {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: both have just been made, and are nobody else's.
+        // SAFETY: the call has just made both descriptors, and they have no other owner.
         let [own, theirs] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         let filter = filter();
         let install = move || {
             let listener = install(&filter)?;
             send(theirs.as_raw_fd(), listener)
         };
-        // SAFETY: between fork and exec only system calls are made, and what they read was made before.
+        // SAFETY: between fork and exec only system calls are made, and the data that they read was made before the fork.
         unsafe { command.pre_exec(install) };
         let seen = Arc::new(Mutex::new(Seen::default()));
         let shared = Arc::clone(&seen);
@@ -200,12 +200,12 @@ impl Supervisor {
         Ok(Self { seen, thread: Some(thread) })
     }
 
-    /// Waits until the program has ended, and whoever has the filter from it. Whether the fault was made; the calls of
-    /// each kind, and the errors that they may have.
+    /// Waits until the program, and all processes that have inherited its filter, have ended. Returns whether the fault was
+    /// made, and the calls of each kind with their possible errors.
     ///
     /// # Errors
     ///
-    /// When the kernel did not say.
+    /// When a call of the supervisor fails.
     pub fn finish(mut self) -> io::Result<(bool, Calls)> {
         if let Some(thread) = self.thread.take() {
             thread.join().map_err(|_| io::Error::other("the supervisor panicked"))??;
@@ -214,7 +214,7 @@ impl Supervisor {
         Ok((seen.failed, std::mem::take(&mut seen.counts)))
     }
 
-    /// Whether the fault was made already.
+    /// Whether the fault was already made.
     pub fn failed(&self) -> bool {
         lock(&self.seen).failed
     }
@@ -224,7 +224,7 @@ fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks about the known calls, and allows all others.
+/// Notifies the supervisor of the known calls, and allows all other calls.
 fn filter() -> Vec<libc::sock_filter> {
     let numbers: Vec<_> =
         KNOWN.iter().chain(FURTHER).map(|known| known.number).chain([libc::SYS_sigaltstack]).collect();
@@ -247,7 +247,7 @@ fn filter() -> Vec<libc::sock_filter> {
 
 fn install(filter: &[libc::sock_filter]) -> io::Result<RawFd> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: the program lives as long as the call, which changes nothing of it.
+    // SAFETY: the filter lives as long as the call, which does not change it.
     let listener = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -263,11 +263,11 @@ fn install(filter: &[libc::sock_filter]) -> io::Result<RawFd> {
 #[repr(C, align(8))]
 struct Control([u8; 24]);
 
-/// Sends a descriptor, by a call that is not listed.
+/// Sends a descriptor, by a call that is not in the list.
 fn send(socket: RawFd, fd: RawFd) -> io::Result<()> {
     let (mut byte, mut control) = ([0_u8], Control([0; 24]));
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-    // SAFETY: a message of zeroes is one of nothing.
+    // SAFETY: a message of zeroes is an empty message.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
     (message.msg_control, message.msg_controllen) = (control.0.as_mut_ptr().cast(), control.0.len() as _);
@@ -289,11 +289,11 @@ fn receive(socket: RawFd) -> io::Result<OwnedFd> {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
     (message.msg_control, message.msg_controllen) = (control.0.as_mut_ptr().cast(), control.0.len() as _);
-    // SAFETY: all that it points to lives as long as the call.
+    // SAFETY: all memory that the message points to lives as long as the call.
     if unsafe { libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: where there is a header, a descriptor follows it: `send` sends nothing else.
+    // SAFETY: a descriptor follows each header, since `send` sends nothing else.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(&message);
         if head.is_null() {
@@ -303,7 +303,7 @@ fn receive(socket: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Answers until nobody is left who has the filter.
+/// Answers until no process with the filter is left.
 fn answer(listener: &OwnedFd, seen: &Mutex<Seen>, fault: Option<&Fault>) -> io::Result<()> {
     let fd = listener.as_raw_fd();
     loop {
@@ -322,7 +322,7 @@ fn answer(listener: &OwnedFd, seen: &Mutex<Seen>, fault: Option<&Fault>) -> io::
         let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: room for one question.
         if unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &mut asked) } < 0 {
-            // Whoever asked was killed.
+            // The caller was killed.
             continue;
         }
         let errno = decide(&asked, seen, fault);
@@ -331,14 +331,15 @@ fn answer(listener: &OwnedFd, seen: &Mutex<Seen>, fault: Option<&Fault>) -> io::
         response.id = asked.id;
         match errno {
             Some(KILLED) => {
-                // SAFETY: changes nothing of this process. Whoever asks is the program, which this one has started.
+                // SAFETY: the call changes nothing in this process. The caller is the program, which this process has
+                // started.
                 unsafe { libc::kill(asked.pid.cast_signed(), libc::SIGKILL) };
                 continue;
             }
             Some(errno) => response.error = -errno,
             None => response.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as _,
         }
-        // SAFETY: one answer. It fails where whoever asked was killed.
+        // SAFETY: one answer. The call fails if the caller was killed.
         unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &mut response) };
     }
 }
@@ -359,19 +360,19 @@ fn decide(asked: &libc::seccomp_notif, seen: &Mutex<Seen>, fault: Option<&Fault>
     Some(errno)
 }
 
-/// How it may fail. The kernel's end of the tree has errors of its own: a request is read, unless a signal comes first,
-/// and an answer is taken or was for nobody.
+/// The possible errors of a call. The kernel's end of the tree has different ones: a request is read unless a signal comes
+/// first, and an answer is accepted, or no process waits for it.
 fn errors(known: &Known, name: &str) -> &'static [i32] {
     match name {
         "read(/dev/fuse)" => &[EINTR],
         "writev(/dev/fuse)" => &[],
-        // Only what makes a file wants space.
+        // Only a call that makes a file can run out of space.
         name if name.starts_with("open") && !name.contains(".pid") => &[EMFILE, ENOMEM, EINTR],
         _ => known.errors,
     }
 }
 
-/// What kind of call it is; `None`: one that never returns, or has no file.
+/// The kind of a call; `None`: the call never returns, or has no file.
 fn describe(known: &Known, asked: &libc::seccomp_notif) -> Option<String> {
     let argument = |index: usize| asked.data.args[index];
     let what = match known.shows {
@@ -386,7 +387,7 @@ fn describe(known: &Known, asked: &libc::seccomp_notif) -> Option<String> {
     Some(format!("{}({what})", known.name))
 }
 
-/// Without the numbers in it, which are of processes and other things that have another one next time.
+/// A path without its numbers, which are of processes and other objects with a new number in each run.
 fn general(path: &str) -> String {
     let mut text = String::new();
     for character in path.chars() {
@@ -399,13 +400,13 @@ fn general(path: &str) -> String {
     text
 }
 
-/// The longest path that is looked at.
+/// The longest path that is read, in bytes.
 const LONGEST: usize = 256;
 
 fn path(pid: u32, address: u64) -> Option<String> {
     let memory = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
     let mut bytes = [0; LONGEST];
-    // As far as the end of a page, if the next one is not there.
+    // Only to the end of the page, since the next page may be unmapped.
     let page = 4096 - usize::try_from(address % 4096).ok()?;
     let read = memory.read_at(&mut bytes[..LONGEST.min(page)], address).ok()?;
     let mut bytes = bytes[..read].to_vec();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs each test in a separate process, several beside each other. The process has a new network namespace and a new folder
-//! for temporary files. Tests that need the whole host give the reason ([`Alone`]), and run one after the other when the others
-//! are done. A test that needs what this host lacks is reported as ignored, with the reason, and never as passed.
+//! Runs each test in a separate process, several side by side. The process has a new network namespace and a new folder for
+//! temporary files. Tests that need the whole host give the reason ([`Alone`]), and run one after the other at the end. If
+//! the host does not meet the needs of a test, the test is reported as ignored, with the reason, and never as passed.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -20,51 +20,53 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::need::Need;
 use crate::{need, netns, pace, role, watch};
 
-/// Where else than on the host that builds topstat a test is asked for, and why. scripts/vm-suite and .ci/run choose by
-/// these; what stands on no test is not asked there.
+/// The other machines, kernels and runs that a test belongs to, and the reason. scripts/vm-suite and .ci/run select tests by
+/// these tags; they skip a test without tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
-    /// What depends on the kernel: each kind of socket and owner is counted, tasks are, and programs can be attached,
-    /// detached and replaced. Not what asserts a cost in real time: an emulated CPU tells nothing of it.
+    /// Behaviour that depends on the kernel: each kind of socket and owner is counted, tasks are counted, and programs can be
+    /// attached, detached and replaced. Not tests that assert a cost in real time: an emulated CPU says nothing about it.
     EveryKernel,
-    /// Of each way in which kernels differ one test: what runs on other kernels before a change may land. All else on other
-    /// kernels is part of `make test-all`.
+    /// One test for each way in which kernels differ: these run on other kernels before a change may land. `make test-all`
+    /// runs all other tests on other kernels.
     Gate,
-    /// As [`EveryKernel`](Tag::EveryKernel), where kernels between the oldest and the newest that count alike differed in
-    /// nothing so far.
+    /// As [`EveryKernel`](Tag::EveryKernel), for the oldest and the newest kernel only: the kernels between them that count
+    /// alike have shown no difference so far.
     OuterKernels,
-    /// What is computed from that, by code that is the same everywhere: of one kernel, the oldest that all of topstat is for.
+    /// Results that are computed from counts, by code that does not depend on the kernel: on one kernel, the oldest that
+    /// supports all of topstat.
     Computed,
-    /// The daemon and its files: of one kernel, the newest.
+    /// The daemon and its files: on one kernel, the newest.
     Daemon,
-    /// Where objects come and go: on kernels that look for overruns and use after free.
+    /// Objects that appear and disappear: on kernels that check for overruns and use after free.
     ComeAndGo,
-    /// The same where it takes such a kernel long, or it has to inject faults: on the one that looks for everything.
+    /// As [`ComeAndGo`](Tag::ComeAndGo), for tests that take long on these kernels, or need injected faults: on the kernel
+    /// with all checks.
     Checked,
     /// A service under a real service manager.
     Service,
-    /// What compilers, the C library and tools of another distribution may have made different on the same kernel.
+    /// Differences in compilers, the C library and tools of another distribution on the same kernel.
     Distribution,
-    /// What takes more than one NUMA node.
+    /// Behaviour that needs more than one NUMA node.
     Numa,
-    /// Slow by nature, beside a smaller case of the same: `make test-all` runs it, and `make test` does not.
+    /// Slow by nature, with a smaller test of the same behaviour: `make test-all` runs it, and `make test` does not.
     Slow,
 }
 
-/// Why a test can't run while others do. Every reason there is stands here.
+/// Why a test can't run beside others. The list is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alone {
-    /// It asserts a total of all packets, bytes or tasks of the host.
+    /// The test asserts a total of all packets, bytes or tasks of the host.
     Totals,
-    /// It fills whole tables, or has more sockets than other tests leave places for.
+    /// The test fills whole tables, or has more sockets than other tests leave places for.
     Fills,
-    /// It measures or limits CPU time, or takes a CPU from all others.
+    /// The test measures or limits CPU time, or takes a CPU from all other processes.
     Cpu,
-    /// It changes what all processes of the host share: a sysctl, the accounting of delays, a mount, CPUs.
+    /// The test changes state that all processes of the host share: a sysctl, the accounting of delays, a mount, CPUs.
     Shared,
-    /// It asserts which programs, links or pins there are, or attaches programs that keep others out.
+    /// The test asserts which programs, links or pins exist, or attaches programs that exclude others.
     Attached,
-    /// It asserts how many requests a disk had, or throttles the disk.
+    /// The test asserts how many requests a disk had, or throttles the disk.
     Disk,
 }
 
@@ -94,19 +96,19 @@ impl Tag {
 
 /// A test.
 pub struct Case {
-    /// Its name: `what_holds`.
+    /// The name: `what_holds`.
     pub name: &'static str,
-    /// What it needs.
+    /// The needs of the test.
     pub needs: &'static [Need],
-    /// Where it is asked for.
+    /// The other runs that the test belongs to.
     pub tags: &'static [Tag],
-    /// Why it can't run while others do; `None`: it can.
+    /// Why the test can't run beside others; `None`: it can.
     pub alone: Option<Alone>,
     /// The test itself; it fails by panicking.
     pub run: fn(),
 }
 
-/// Writes the name of a test's function beside it: `case!(function, Need …; Tag …)`.
+/// Makes a case with the name of its function: `case!(function, Need …; Tag …)`.
 #[macro_export]
 macro_rules! case {
     ($run:path $(, $need:ident $(($($argument:expr),+))?)* $(; $($tag:ident),+)?) => {
@@ -120,7 +122,7 @@ macro_rules! case {
     };
 }
 
-/// A test that can't run while others do: `alone!(Reason: function, Need …; Tag …)`.
+/// A test that can't run beside others: `alone!(Reason: function, Need …; Tag …)`.
 #[macro_export]
 macro_rules! alone {
     ($reason:ident: $($case:tt)*) => {
@@ -131,31 +133,31 @@ macro_rules! alone {
 /// The number of tests that run side by side on two CPUs: tests wait more than they compute.
 const BESIDE: usize = 5;
 
-/// How often a test is tried that others have disturbed.
+/// The maximum number of attempts at a test that others disturb.
 const ATTEMPTS: u32 = 4;
-/// How long to wait for them to be done.
+/// The pause before a new attempt, so that the disturbance may end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why an attempt shows nothing.
+/// Why an attempt proves nothing.
 struct Disturbed(String);
 
-/// Ends an attempt of a test: what it has found is explained by others who use the same kernel, by a witness that is not
-/// topstat (see [`Witness`](crate::Witness)). It is tried again, a few times; each is printed, and counted at the end. Nothing
-/// else is ever tried again: a panic is a failure.
+/// Ends an attempt of a test: other users of the kernel explain the result, as a witness outside topstat shows (see
+/// [`Witness`](crate::Witness)). The harness repeats the test a few times, prints each attempt, and counts them at the end.
+/// It never repeats a test for any other reason: a panic is a failure.
 pub fn disturbed(reason: impl Into<String>) -> ! {
     std::panic::resume_unwind(Box::new(Disturbed(reason.into())))
 }
 
-/// Why a test that has begun could not be done here.
+/// Why a running test can't finish here.
 struct Skipped(String);
 
-/// For a test that finds out only while it runs that the host lacks what it needs: it is reported as ignored, with the
-/// reason. The hook of panics is not called: nothing went wrong.
+/// For a test that finds out only while it runs that the host lacks something: the test is reported as ignored, with the
+/// reason. The panic hook is not called, since nothing went wrong.
 pub fn skip(reason: impl Into<String>) -> ! {
     std::panic::resume_unwind(Box::new(Skipped(reason.into())))
 }
 
-/// What the test of this process has noted down.
+/// The notes of the test that runs in this process.
 static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn notes() -> std::sync::MutexGuard<'static, Vec<String>> {
@@ -165,13 +167,13 @@ fn notes() -> std::sync::MutexGuard<'static, Vec<String>> {
 /// The notes of all tests that have run, below their names.
 static SUMMARY: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Notes down something measured, to be printed at the end.
+/// Adds a measurement to the notes, which are printed at the end.
 pub fn note(text: impl Into<String>) {
     notes().push(text.into());
 }
 
-/// Waits until no other run of these tests is under way on this host; the loads of two would fill each other's tables.
-/// `None`: the file of the lock can not be made, and the run goes on without.
+/// Waits until no other run of these tests is active on the host; the loads of two runs would fill each other's tables.
+/// `None`: the lock file can't be made, and the run goes on without the lock.
 fn lock() -> Option<File> {
     let lock = File::create(std::env::temp_dir().join("topstat-live.lock")).ok()?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -181,32 +183,32 @@ fn lock() -> Option<File> {
     Some(lock)
 }
 
-/// Names of tests, or what they begin with, separated by blanks: those are run of which a name has it, from its beginning
-/// or behind a `::`. The command line takes one part only.
+/// Parts of test names, separated by blanks. A test runs if its name has one of them at its beginning or after a `::`. The
+/// command line takes one part only.
 const ONLY: &str = "TOPSTAT_LIVE_ONLY";
 
-/// Names of tags, separated by blanks: the tests are run that have one of them.
+/// Names of tags, separated by blanks: the tests with at least one of the tags run.
 const TAGS: &str = "TOPSTAT_LIVE_TAGS";
 
-/// Not empty: tests run that are slow by nature. Tests that are named run in any case.
+/// If not empty, slow tests run, too. A test that is selected by its name always runs.
 const SLOW: &str = "TOPSTAT_LIVE_SLOW";
 
 /// Set for the process of a test: the test's name.
 const CASE: &str = "TOPSTAT_LIVE_CASE";
 
-/// Set beside it: the file that the process writes its notes to.
+/// Set together with [`CASE`]: the file that the process writes its notes to.
 const REPORT: &str = "TOPSTAT_LIVE_REPORT";
 
-/// What libtest's programs end with when a test failed.
+/// The exit code of libtest's programs after a failed test.
 const FAILED: u8 = 101;
 
-/// The exit code of a test's process that could not be done here; the reason is the last line of its report.
+/// The exit code of a test's process that can't finish here; the reason is the last line of its report.
 const SKIPPED: u8 = 77;
 
-/// A test that takes longer than this hangs; on a slow host, longer.
+/// A test that takes longer than this hangs. A slow host gets more time.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Where one of these is set, a test takes as long as its user wants (`make soak`, `make faults`), without a limit.
+/// If one of these is set, a test has no limit (`make soak`, `make faults`).
 const UNLIMITED: [&str; 2] = [need::SOAK_SECONDS, "TOPSTAT_FAULTS"];
 
 /// The tests to run.
@@ -228,7 +230,7 @@ impl Choice {
     }
 }
 
-/// Runs the tests that the command line and the environment ask for; or the one test that this process is for.
+/// Runs the tests that the command line and the environment select, or the one test of this process.
 pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
     let cases = cases
         .into_iter()
@@ -248,7 +250,7 @@ pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
         let part = if case.alone.is_some() { &mut one_by_one } else { &mut beside };
         part.push(trial(name, case, slow));
     }
-    // Guests have as many CPUs as one of the host's.
+    // All CPUs of a guest share one CPU of the host: one test at a time.
     let threads = if pace::slowdown() > 1 { 1 } else { BESIDE };
     let conclude = |trials: Vec<Trial>, threads: usize| {
         let threads = arguments.test_threads.unwrap_or(threads);
@@ -263,17 +265,17 @@ pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
     if failed.contains(&true) { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
 }
 
-/// What the note of an attempt begins with that is tried again.
+/// The beginning of the note about an attempt that is repeated.
 const AGAIN: &str = "tried again:";
 
-/// How a test went that has not failed.
+/// The outcome of a test that has not failed.
 enum Done {
     Passed,
     Skipped(String),
 }
 
-/// Runs a test, and again where it was disturbed, which is reported. Panics with what it panics with; the error is that no
-/// attempt was undisturbed.
+/// Runs a test, and repeats it after a disturbance, which it reports. Passes a panic of the test on; the error means that
+/// every attempt was disturbed.
 fn attempts(run: impl Fn(), pause: Duration, report: impl Fn(String)) -> Result<Done, String> {
     for attempt in 1..=ATTEMPTS {
         let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(&run)) else { return Ok(Done::Passed) };
@@ -290,7 +292,7 @@ fn attempts(run: impl Fn(), pause: Duration, report: impl Fn(String)) -> Result<
     Err(format!("others have disturbed all of {ATTEMPTS} attempts: see above"))
 }
 
-/// Runs a test in this process, if the host has what it needs: see [`attempts`].
+/// Runs a test in this process, if the host meets its needs: see [`attempts`].
 fn tried(case: &Case, report: impl Fn(String)) -> Result<Done, String> {
     match case.needs.iter().find_map(|need| need.missing()) {
         Some(reason) => Ok(Done::Skipped(reason)),
@@ -298,7 +300,7 @@ fn tried(case: &Case, report: impl Fn(String)) -> Result<Done, String> {
     }
 }
 
-/// Runs the test that this process is for.
+/// Runs the one test of this process.
 fn single(case: &Case) -> ExitCode {
     netns::leave_host();
     let report = |said: String| {
@@ -322,7 +324,7 @@ fn single(case: &Case) -> ExitCode {
     code
 }
 
-/// Runs the process of a test to its end, and gives what it has printed; or ends it after the limit.
+/// Runs the process of a test to its end and returns its output, or ends it after the limit.
 fn process(name: &str, report: &Path, folder: &Path) -> Result<(Option<i32>, String), Failed> {
     let file = folder.join("output");
     let output = File::create(&file).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -353,8 +355,8 @@ fn process(name: &str, report: &Path, folder: &Path) -> Result<(Option<i32>, Str
     Ok((status.code(), said))
 }
 
-/// The test as libtest-mimic runs it: in another process; in a guest, where nothing runs beside it and starting a process takes
-/// an emulated CPU seconds, in this one.
+/// The test as libtest-mimic runs it: in another process; in a guest, in this process, since nothing runs beside it there,
+/// and an emulated CPU takes seconds to start a process.
 fn trial(name: String, case: Case, slow: bool) -> Trial {
     let left_out = !slow && case.tags.contains(&Tag::Slow);
     Trial::ignorable_test(name.clone(), move || {
@@ -376,9 +378,9 @@ fn trial(name: String, case: Case, slow: bool) -> Trial {
 
 type Ended = Result<Completion, Failed>;
 
-/// Runs a test in this process, and gives what it has noted down. Panics with what it panics with.
+/// Runs a test in this process, and returns its notes. Passes a panic of the test on.
 fn here(case: &Case) -> (Ended, Vec<String>) {
-    // A test that has failed leaves its notes.
+    // Drops the notes of a failed test.
     notes().clear();
     let done = match tried(case, note) {
         Ok(Done::Passed) => Ok(Completion::Completed),
@@ -425,7 +427,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A test that was ended may have left a tree mounted, which is not to be walked.
+        // A test that was ended may have left a mounted tree, which must not be walked.
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let places = mounts.lines().filter_map(|line| line.split(' ').nth(1));
         for place in places.filter(|place| Path::new(place).starts_with(&self.0)) {
@@ -437,13 +439,13 @@ impl Drop for Folder {
     }
 }
 
-/// What the harness itself promises, in the form of its cases: run by a test, with others.
+/// The guarantees of the harness itself, as cases that a test runs.
 pub mod itself {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::{ATTEMPTS, AssertUnwindSafe, Choice, Done, Duration, Tag, attempts, disturbed, skip};
 
-    /// How often it was run and that reported, and how it ended; `None`: it has failed.
+    /// The number of runs and of reports, and the outcome; `None`: the test has failed.
     fn tried(run: impl Fn(u32)) -> (u32, u32, Option<Done>) {
         let (count, reports) = (AtomicU32::new(0), AtomicU32::new(0));
         let counted = || run(count.fetch_add(1, Ordering::Relaxed) + 1);
@@ -455,7 +457,7 @@ pub mod itself {
         (count.into_inner(), reports.into_inner(), done.ok().and_then(Result::ok))
     }
 
-    /// A panic is never tried again, whatever has happened before; a disturbance is, and is a failure if it does not end.
+    /// A panic is never repeated, whatever happened before; a disturbance is, and is a failure if it does not end.
     pub fn only_what_was_disturbed_is_tried_again() {
         let defect = || std::panic::resume_unwind(Box::new("a defect, on purpose"));
         let others = || disturbed("others, on purpose");
@@ -472,7 +474,7 @@ pub mod itself {
         assert!(matches!(tried(|_| others()), (ATTEMPTS, ATTEMPTS, None)));
     }
 
-    /// By whole parts of names, and by tags that there are.
+    /// Names are matched by whole parts, and tags must exist.
     pub fn tests_are_chosen_by_name_and_tag() {
         let has = |names, tags, own: &[Tag]| Choice::new(names, tags).expect("tags").has("inet::owners::who", own);
         assert!(has("", "", &[]));

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Faults that a kernel built for it injects (CONFIG_FAULT_INJECTION; tests/vm has one): allocations that are refused,
-//! system calls that fail. What is set is set back when dropped.
+//! Faults that a kernel with CONFIG_FAULT_INJECTION injects (tests/vm has one): allocations that are refused, and system
+//! calls that fail. The settings are restored on drop.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// Refuses what is allocated from slabs.
+/// Refuses allocations from slabs.
 const SLAB: &str = "/sys/kernel/debug/failslab";
-/// Refuses whole pages.
+/// Refuses allocations of whole pages.
 const PAGES: &str = "/sys/kernel/debug/fail_page_alloc";
-/// Has functions fail.
+/// Makes functions fail.
 const FUNCTION: &str = "/sys/kernel/debug/fail_function";
-/// Of the calling thread: the how manyth call that could fail does.
+/// The fault of the calling thread: the number of the fallible call that fails.
 const NTH: &str = "/proc/thread-self/fail-nth";
-/// Says what was allocated, and nothing points to any more.
+/// Reports allocated memory that nothing points to.
 const LEAKS: &str = "/sys/kernel/debug/kmemleak";
 /// Higher than any allocation: no page allocation is refused.
 const NO_ORDER: &str = "100";
@@ -26,13 +26,13 @@ pub(crate) fn missing() -> Option<String> {
     Some(format!("needs a kernel that injects faults ({path} is missing): make vm, tier debug"))
 }
 
-/// Why leaks can't be looked for here.
+/// Why leaks can't be detected here.
 pub(crate) fn no_leaks() -> Option<String> {
     let on = std::fs::read_to_string("/proc/cmdline").is_ok_and(|line| line.contains("kmemleak=on"));
     (!on || !Path::new(LEAKS).exists()).then(|| "needs a kernel that looks for leaks (kmemleak=on)".to_owned())
 }
 
-/// Settings that are set back when dropped.
+/// Settings that are restored on drop: the path of each, and its value before.
 pub struct Settings(Vec<(PathBuf, String)>);
 
 impl Settings {
@@ -41,7 +41,7 @@ impl Settings {
         for of in [SLAB, PAGES, FUNCTION] {
             settings.set(of, "probability", "0");
             settings.set(of, "times", "-1");
-            // What is refused on purpose is nothing to be reported: no stacks in the kernel's log.
+            // Refusals on purpose are not reported: no stacks in the kernel's log.
             settings.set(of, "verbose", "0");
             settings.set(of, "task-filter", "N");
         }
@@ -55,7 +55,7 @@ impl Settings {
         self.0.push((path, before.trim().to_owned()));
     }
 
-    /// [`Nth`] counts the allocations of a thread, those that may wait for memory among them.
+    /// [`Nth`] counts the allocations of a thread, including allocations that may wait for memory.
     pub fn memory() -> Self {
         let mut settings = Self::new();
         settings.set(SLAB, "cache-filter", "N");
@@ -65,7 +65,7 @@ impl Settings {
         settings
     }
 
-    /// [`Nth`] counts the calls of one system call, which then says that there is no memory.
+    /// [`Nth`] counts the calls of one system call, which then fails for lack of memory.
     pub fn system_call(name: &str) -> Self {
         let mut settings = Self::new();
         settings.set(SLAB, "cache-filter", "Y");
@@ -77,12 +77,12 @@ impl Settings {
         settings
     }
 
-    /// Of allocations from these slabs that may not wait, whoever makes them, so many in a hundred are refused.
+    /// Refuses `percent` of the allocations from these slabs that may not wait, in all threads.
     pub fn slabs(caches: &[&str], percent: u32) -> Self {
         let mut settings = Self::new();
         settings.set(PAGES, "min-order", NO_ORDER);
         for cache in caches {
-            // Before Linux 6.2 it can't be written: 7c82b3b308af ("mm/slub: make the failslab writable again").
+            // Not writable before Linux 6.2: 7c82b3b308af ("mm/slub: make the failslab writable again").
             let chosen = Path::new("/sys/kernel/slab").join(cache).join("failslab");
             let said = std::fs::read_to_string(&chosen).unwrap_or_else(|e| panic!("{}: {e}", chosen.display()));
             assert_eq!(said.trim(), "1", "{cache}: the kernel's argument slub_debug=A,{cache} lets it be chosen");
@@ -96,14 +96,14 @@ impl Settings {
 
 impl Drop for Settings {
     fn drop(&mut self) {
-        // First of all nothing fails any more.
+        // First switch all failures off.
         for of in [SLAB, PAGES, FUNCTION] {
             let _ = std::fs::write(Path::new(of).join("probability"), "0");
         }
         for (path, before) in self.0.iter().rev() {
             let _ = std::fs::write(path, before);
         }
-        // A line without a name stands for all of them.
+        // A line without a name removes all functions.
         let _ = std::fs::write(Path::new(FUNCTION).join("inject"), "\n");
     }
 }
@@ -112,18 +112,18 @@ impl Drop for Settings {
 pub struct Nth(File);
 
 impl Nth {
-    /// The calling thread's. Open it before anything fails.
+    /// The fault of the calling thread. Open it before any call fails.
     pub fn own() -> Self {
         let file = File::options().read(true).write(true).open(NTH);
         Self(file.unwrap_or_else(|e| panic!("{NTH}: {e}")))
     }
 
-    /// Lets this thread's `nth` call from here on fail that can; 0: none does.
+    /// Makes the `nth` fallible call of this thread from here on fail; 0: no call fails.
     pub fn set(&self, nth: u32) {
         self.0.write_all_at(nth.to_string().as_bytes(), 0).expect(NTH);
     }
 
-    /// How many calls are left until the one that fails; 0: it has.
+    /// The number of calls before the one that fails; 0: it has failed.
     pub fn left(&self) -> u32 {
         let mut text = [0; 16];
         let read = self.0.read_at(&mut text, 0).expect(NTH);
@@ -131,18 +131,18 @@ impl Nth {
     }
 }
 
-/// What the kernel has allocated since [`forget_leaks`] and nothing points to any more, as it says it. It takes some seconds.
+/// The kernel's report of memory that was allocated since [`forget_leaks`] and that nothing points to. It takes some seconds.
 pub fn leaks() -> String {
-    // Younger allocations may be on their way to where they belong.
+    // The owner of a younger allocation may not have stored the pointer yet.
     std::thread::sleep(std::time::Duration::from_secs(6));
-    // The second look has what the first one may have seen in a register.
+    // The second scan sees pointers that were in a register during the first.
     for _ in 0..2 {
         std::fs::write(LEAKS, "scan").expect("look for leaks");
     }
     std::fs::read_to_string(LEAKS).expect("read what was found")
 }
 
-/// See [`leaks`].
+/// Makes [`leaks`] ignore everything found up to now.
 pub fn forget_leaks() {
     std::fs::write(LEAKS, "scan").and_then(|()| std::fs::write(LEAKS, "clear")).expect("forget what was found");
 }

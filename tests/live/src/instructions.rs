@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! eBPF programs of a few instructions, by which tests play other users of eBPF, and what they are attached to.
+//! eBPF programs of a few instructions, with which tests act as other users of eBPF, and the objects that they are attached
+//! to.
 
 use std::ffi::CStr;
 use std::io;
@@ -21,7 +22,7 @@ fn result(code: i32) -> io::Result<()> {
 
 /// Loads a program.
 pub(crate) fn load(kind: u32, name: &CStr, code: &[(u8, u8, i16, i32)]) -> io::Result<OwnedFd> {
-    // As the kernel has it: code, registers, offset, immediate, in eight bytes.
+    // The kernel's layout: code, registers, offset, immediate, in eight bytes.
     let bytes: Vec<u8> = code
         .iter()
         .flat_map(|(code, registers, off, imm)| {
@@ -29,7 +30,7 @@ pub(crate) fn load(kind: u32, name: &CStr, code: &[(u8, u8, i16, i32)]) -> io::R
         })
         .collect();
     let instructions: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect();
-    // SAFETY: the instructions are of the size and number given, and outlive the call; there are no options.
+    // SAFETY: the instructions have the given size and number, and outlive the call; there are no options.
     let fd = unsafe {
         bpf_prog_load(
             kind,
@@ -41,51 +42,51 @@ pub(crate) fn load(kind: u32, name: &CStr, code: &[(u8, u8, i16, i32)]) -> io::R
         )
     };
     result(fd)?;
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor was just opened, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches a program to a cgroup or a map, with flags of `BPF_PROG_ATTACH`: until it is detached, or what it is attached
-/// to is gone.
+/// Attaches a program to a cgroup or a map, with flags of `BPF_PROG_ATTACH`, until it is detached or the cgroup or map is
+/// gone.
 pub fn attach(to: &impl AsRawFd, program: &impl AsRawFd, at: u32, flags: u32) -> io::Result<()> {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     result(unsafe { bpf_prog_attach(program.as_raw_fd(), to.as_raw_fd(), at, flags) })
 }
 
-/// Detaches it.
+/// Detaches the program.
 pub fn detach(from: &impl AsRawFd, program: &impl AsRawFd, at: u32) -> io::Result<()> {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers only.
     result(unsafe { libbpf_sys::bpf_prog_detach2(program.as_raw_fd(), from.as_raw_fd(), at) })
 }
 
-/// For [`attach`]: others may be there, too.
+/// A flag of [`attach`]: other programs may be attached, too.
 pub const ALLOW_MULTI: u32 = libbpf_sys::BPF_F_ALLOW_MULTI;
 
-/// A program at a cgroup that lets every packet pass.
+/// A program for a cgroup that lets every packet pass.
 pub fn let_pass() -> io::Result<OwnedFd> {
     load(BPF_PROG_TYPE_CGROUP_SKB, c"tests_let_pass", &[insn(0xb7, 0, 0, 0, 1), insn(0x95, 0, 0, 0, 0)])
 }
 
-/// A map of so many sockets.
+/// A map with room for this many sockets.
 pub fn sockmap(sockets: u32) -> io::Result<OwnedFd> {
-    // SAFETY: a name that ends in 0, no options.
+    // SAFETY: the name ends in 0; there are no options.
     let fd =
         unsafe { bpf_map_create(BPF_MAP_TYPE_SOCKMAP, c"tests_sockets".as_ptr(), 4, 4, sockets, std::ptr::null()) };
     result(fd)?;
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: the descriptor was just opened, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Puts a socket into a map of sockets.
 pub fn put(sockmap: &OwnedFd, at: u32, socket: &impl AsRawFd) -> io::Result<()> {
     let socket = socket.as_raw_fd() as u32;
-    // SAFETY: a key and a value of four bytes, as the map has them.
+    // SAFETY: the key and the value have four bytes, as in the map.
     result(unsafe {
         bpf_map_update_elem(sockmap.as_raw_fd(), (&raw const at).cast(), (&raw const socket).cast(), BPF_ANY.into())
     })
 }
 
-/// A program that hands on what is sent on a socket, to be received by socket 0 of the map.
+/// A program that redirects data sent on a socket, so that socket 0 of the map receives it.
 pub fn hand_on(sockmap: &OwnedFd) -> io::Result<OwnedFd> {
     const PSEUDO_MAP_FD: u8 = 1;
     load(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the live tests share: tests that say what they need, guards that undo what a test made, and ground truth that
-//! topstat did not produce (TCP_INFO, the load generator's own counts, `/proc`).
+//! Shared code of the live tests: the declaration of needs, guards that undo a test's changes, and ground truth that topstat
+//! did not produce (TCP_INFO, the load generator's own counts, `/proc`).
 
 #![warn(missing_docs)]
 
@@ -47,8 +47,7 @@ use std::time::{Duration, Instant};
 
 use topstat_load::Limits;
 
-/// Asks again and again until the answer is yes, for at most as long as given (on a slow host, longer). Gives the last
-/// answer.
+/// Calls `ask` until it returns true, at most for the given time (longer on a slow host). Returns the last answer.
 pub fn eventually(patience: Duration, mut ask: impl FnMut() -> bool) -> bool {
     let (begun, patience) = (Instant::now(), pace::patience(patience));
     loop {
@@ -62,14 +61,14 @@ pub fn eventually(patience: Duration, mut ask: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Two CPUs that this process may use, so that both ends of a connection are counted on both; `None` where there is one.
+/// Two CPUs that this process may use, so that both ends of a connection are counted on both; `None` if it has only one CPU.
 pub fn two_cpus() -> Option<(usize, usize)> {
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     Some((cpus.next()?, cpus.next()?))
 }
 
-/// The usual limits, for a busy host: a datagram that is late is not lost.
+/// The usual limits, adapted to a slow host: a late datagram is not lost.
 pub fn limits() -> Limits {
     let usual = Limits::default();
     Limits {
@@ -80,7 +79,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// The CPU time of the calling thread. Unlike the time that passes, it does not depend on who else runs.
+/// The CPU time of the calling thread. Unlike elapsed time, it does not depend on other processes.
 pub fn own_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat.ko` and its observers, loaded by a test: they go with it.
+//! `topstat.ko` and its observers, loaded by a test, and removed on drop.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use crate::eventually;
 
-/// The folder of the modules, built for the kernel that runs. Only guests are asked for tests that load modules.
+/// The folder of the modules, built for the running kernel. Tests that load modules run in guests only.
 const FOLDER: &str = "TOPSTAT_KMOD";
 
-/// Where the module's files are.
+/// The root of the module's files.
 pub const ROOT: &str = "/proc/topstat";
 
-/// While another process reads one of its files, a module can't be removed.
+/// A module can't be removed while another process reads one of its files.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why they can't be loaded.
+/// Why the modules can't be loaded.
 pub fn missing() -> Option<String> {
     let Some(folder) = folder() else {
         return Some(format!("needs {FOLDER}, the folder of topstat.ko: make kmod-test"));
@@ -29,7 +29,7 @@ fn folder() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// Modules that are loaded.
+/// Loaded modules.
 pub struct Modules(Vec<&'static str>);
 
 impl Modules {

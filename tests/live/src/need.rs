@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What tests need of the host and of whoever runs them. It stands on each [`Case`](crate::Case), and nowhere else.
+//! The needs of tests: of the host, and of the command that runs them. Each [`Case`](crate::Case) states its own.
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
@@ -8,18 +8,18 @@ use topstat_kernel::{Error, Options};
 use crate::watch::table;
 use crate::{cgroup, injected, modules, netns, pace, scratch, taskstats};
 
-/// What a test needs of the host and of whoever runs it.
+/// A need of a test: of the host, or of the command that runs the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// All that loading eBPF needs.
+    /// Everything that loading eBPF needs.
     Root,
     /// Network namespaces, veth and bridges, by the `ip` command.
     Netns,
-    /// That the kernel does this, in a network namespace of its own: commands of `ip`, with `; ` between.
+    /// A kernel that accepts these commands of `ip`, separated by `; `, in a new network namespace.
     Ip(&'static str),
     /// topstat's own module, built for this kernel: see [`modules`](crate::modules).
     KernelModule,
-    /// A module of the kernel that it does not load of itself.
+    /// A module of the kernel that the kernel does not load by itself.
     Module(&'static str),
     /// WireGuard, and `wg`, which sets its keys.
     WireGuard,
@@ -31,15 +31,15 @@ pub enum Need {
     Ipv6,
     /// A mounted cgroup v2 hierarchy in which a group can be made.
     CgroupV2,
-    /// A v1 hierarchy that topstat asks, in which this process is not at the root, while it is in v2.
+    /// A v1 hierarchy that topstat reads, in which this process is not at the root, while it is at the root of v2.
     CgroupV1,
-    /// Hierarchies of both versions in which groups can be made, this process being at the root of v2's.
+    /// Hierarchies of both versions in which groups can be made, with this process at the root of v2.
     CgroupsOfBoth,
     /// A kernel that mounts FUSE.
     Fuse,
-    /// `net.core.optmem_max` of a network namespace's own.
+    /// A separate `net.core.optmem_max` for each network namespace.
     OptmemPerNetns,
-    /// Delay accounting, and taskstats to compare with.
+    /// Delay accounting, and taskstats for the comparison.
     Delays,
     /// Temporary files on a block device, which can be read past the page cache.
     BlockDevice,
@@ -47,21 +47,21 @@ pub enum Need {
     MemoryLimit,
     /// A controller that throttles reads from the disk of temporary files.
     Throttle,
-    /// systemd-analyze, which knows what units may say.
+    /// systemd-analyze, which checks unit files.
     SystemdAnalyze,
-    /// systemd as process 1 of a guest: a service is installed there.
+    /// systemd as process 1 of a guest, where a service is installed.
     Systemd,
     /// Two CPUs that the test may use.
     TwoCpus,
     /// Two NUMA nodes, and another CPU on the first CPU's node.
     TwoNodes,
-    /// A second CPU, which may be taken offline: of a guest, as it is taken from all who run here.
+    /// A second CPU that may be taken offline: in a guest, since all processes of the machine lose it.
     SpareCpu,
-    /// That processes may be made real-time ones.
+    /// Permission to make processes real-time.
     RealTime,
-    /// That the next pid can be chosen.
+    /// Permission to choose the next pid.
     NextPid,
-    /// A kernel that asks another process what to do with a system call.
+    /// A kernel that passes system calls to another process for a decision.
     Notify,
     /// make(1) and a C compiler.
     Compiler,
@@ -69,42 +69,43 @@ pub enum Need {
     LoopDevice,
     /// A cgroup v2 hierarchy with the controller io.
     IoStat,
-    /// That user namespaces may be made, by unshare(1).
+    /// Permission to make user namespaces, with unshare(1).
     UserNamespace,
     /// A kernel that ends the connection of a FUSE file system that does not answer (Linux 6.15).
     FuseTimeout,
-    /// More time than a usual run of the tests should take: `make soak` has it.
+    /// More time than a usual run of the tests should take: `make soak` gives it.
     Minutes,
     /// A kernel that injects faults.
     FaultInjection,
-    /// A kernel that looks for memory that nothing points to.
+    /// A kernel that detects memory that nothing points to.
     LeakDetector,
-    /// All that the sample of this table needs of the kernel.
+    /// Everything that the sample of this table needs of the kernel.
     Sample(&'static str),
-    /// Atomics that return a value, by which events are numbered (Linux 5.12).
+    /// Atomics that return a value, which number the events (Linux 5.12).
     Atomics,
-    /// Storage of tasks, which the samples of tasks keep their objects in (Linux 5.11).
+    /// Storage of tasks, in which the samples of tasks keep their objects (Linux 5.11).
     TaskStorage,
-    /// A CPU that is not emulated: thousands of sockets would take it too long, and show there what hundreds show.
+    /// A CPU that is not emulated: with thousands of sockets an emulated CPU takes too long, and shows only what hundreds
+    /// show.
     FullSpeed,
 }
 
-/// For how many seconds things are watched that might grow. Nobody waits for that unless this says so.
+/// For how many seconds resources are watched for growth. Unset, the test does not run.
 pub const SOAK_SECONDS: &str = "TOPSTAT_SOAK_SECONDS";
 
-/// Set in guests (see tests/vm): the host is the tests' own, and goes with them.
+/// Set in guests (see tests/vm): the machine belongs to the tests, and ends with them.
 const GUEST: &str = "TOPSTAT_VM";
 
-/// Why what a test does is done in guests only.
+/// Why a test that does this runs in guests only.
 fn not_a_guest(does: &str) -> Option<String> {
     let guest = std::env::var_os(GUEST).is_some_and(|said| said == "1");
     (!guest).then(|| format!("{does}: for guests (make vm)"))
 }
 
-/// The first version of systemd-analyze that judges a unit which isn't installed.
+/// The first version of systemd-analyze that checks a unit which isn't installed.
 const SYSTEMD_OFFLINE: u32 = 250;
 
-/// Why systemd-analyze is not what tests need.
+/// Why systemd-analyze does not meet the need.
 fn no_analyze() -> Option<String> {
     let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
     match asked {
@@ -118,10 +119,10 @@ fn no_analyze() -> Option<String> {
     }
 }
 
-/// Where the next pid is said, less one.
+/// Holds the next pid minus one.
 pub const NEXT_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
-/// Makes the calling thread a real-time one, which takes its CPU from all others that are not, until it waits.
+/// Makes the calling thread real-time: it takes its CPU from all other threads that are not, until it waits.
 pub fn real_time() -> std::io::Result<()> {
     // SAFETY: the structure is plain, and lives as long as the call.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 10 }) } {
@@ -131,7 +132,7 @@ pub fn real_time() -> std::io::Result<()> {
 }
 
 impl Need {
-    /// Why it is not met.
+    /// Why the need is not met.
     pub(crate) fn missing(self) -> Option<String> {
         match self {
             Need::Root if !rustix::process::geteuid().is_root() => Some("needs root".to_owned()),
@@ -140,7 +141,7 @@ impl Need {
             Need::Ip(words) => netns::refused(words).map(|e| format!("the kernel does not do this: {e}")),
             Need::KernelModule => modules::missing(),
             Need::Module(name) => {
-                // It says so too of what is built in.
+                // modprobe succeeds for built-in modules, too.
                 let loaded = std::process::Command::new("modprobe").args(["-q", name]).status();
                 let there = loaded.is_ok_and(|status| status.success());
                 (!there).then(|| format!("needs the kernel's module {name}: modprobe {name}"))
@@ -152,13 +153,13 @@ impl Need {
             }
             Need::KernelTls => no_kernel_tls().err().map(|e| format!("needs TLS in the kernel: {e}")),
             Need::Protocol(kind, protocol) => {
-                // SAFETY: it takes numbers.
+                // SAFETY: the call takes numbers only.
                 let socket = unsafe { libc::socket(libc::AF_INET, kind | libc::SOCK_CLOEXEC, protocol) };
                 if socket < 0 {
                     let e = std::io::Error::last_os_error();
                     return Some(format!("needs sockets of protocol {protocol}: {e}"));
                 }
-                // SAFETY: just opened, and nobody else's.
+                // SAFETY: the descriptor was just opened, and has no other owner.
                 drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(socket) });
                 None
             }
@@ -221,10 +222,10 @@ impl Need {
                 }
                 _ => None,
             },
-            // It needs them, too, and has no fallback.
+            // This table needs the atomics, and has no fallback.
             Need::Atomics => Need::Sample("net_ports/pps").missing(),
             Need::TaskStorage => {
-                // Who isn't root isn't told.
+                // Without root the check can't tell.
                 let there = || libbpf_rs::MapType::TaskStorage.is_supported().unwrap_or(true);
                 (Need::Root.missing().is_none() && !there())
                     .then(|| "needs a kernel with task storage (Linux 5.11)".to_owned())
@@ -245,11 +246,11 @@ impl Need {
     }
 }
 
-/// Whether a connection can't be TLS's.
+/// Fails if a connection can't use TLS in the kernel.
 fn no_kernel_tls() -> std::io::Result<()> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let socket = std::net::TcpStream::connect(listener.local_addr()?)?;
-    // SAFETY: the name is there, and as long as is said.
+    // SAFETY: the name exists, and has the given length.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, c"tls".as_ptr().cast(), 4) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A directory for pins of a test's own, emptied and removed whatever becomes of the test.
+//! A test's directory for pins, emptied and removed however the test ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,20 +11,20 @@ use topstat_kernel::{Options, Program, State};
 use crate::Watch;
 use crate::watch::table;
 
-/// Where the BPF file system belongs.
+/// The mount point of the BPF file system.
 const MOUNT_POINT: &str = "/sys/fs/bpf";
 
-/// See the module.
+/// A directory for pins: see the module.
 pub struct Nest {
     /// The directory.
     pub dir: PathBuf,
-    /// The same for topstat.
+    /// The directory as topstat's type.
     pub pins: Pins,
-    /// It was not there before: adopting mounts it.
+    /// The BPF file system was not mounted before: adopting mounts it.
     mounts: bool,
 }
 
-/// Whether the BPF file system is where it belongs.
+/// Whether the BPF file system is mounted there.
 pub fn mounted() -> bool {
     std::fs::read_to_string("/proc/self/mounts")
         .unwrap_or_default()
@@ -32,8 +32,9 @@ pub fn mounted() -> bool {
         .any(|line| line.split(' ').nth(1) == Some(MOUNT_POINT) && line.split(' ').nth(2) == Some("bpf"))
 }
 
-/// The programs that this kernel gets when they are pinned, by their names, gates among them (`…_enter`): programs that
-/// are loaded for this process alone tell, which have no gates but for tracepoints would.
+/// The names of the programs that this kernel gets when they are pinned, gates (`…_enter`) included. The list comes from
+/// programs that are loaded for this process only: these have no gates, and the function adds the gates of tracepoints and
+/// functions.
 pub fn programs() -> &'static [String] {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
@@ -49,63 +50,63 @@ pub fn counts_by_functions() -> bool {
     programs().iter().any(|name| name == "inet_received")
 }
 
-/// A program that is attached to the root cgroup itself: one that counts, where there is one.
+/// A program that is attached to the root cgroup: a program that counts, if there is one.
 pub fn at_cgroup() -> &'static str {
     if counts_by_functions() { "inet_release" } else { "inet_egress" }
 }
 
-/// How many programs are attached, or gone on into from a gate: as many as there are links.
+/// The number of programs that are attached, or entered from a gate: it equals the number of links.
 pub fn hooks() -> usize {
     programs().iter().filter(|name| !name.ends_with("_enter")).count()
 }
 
-/// How many of them are gates.
+/// The number of gates.
 pub fn gates() -> usize {
     programs().iter().filter(|name| name.ends_with("_enter")).count()
 }
 
 impl Nest {
-    /// One that is not there yet.
+    /// A nest whose directory does not exist yet.
     pub fn new(name: &str) -> Self {
         let dir = Path::new(MOUNT_POINT).join(format!("topstat-live-{}-{name}", std::process::id()));
         Self { pins: Pins::at(&dir), dir, mounts: !mounted() }
     }
 
-    /// As another build.
+    /// The pins as another build sees them.
     pub fn build(&self, build: &str) -> Pins {
         self.pins.clone().as_build(build)
     }
 
-    /// Adopts the sockets' samples, or loads them with these tables on.
+    /// Adopts the sockets' samples, or loads them with these tables switched on.
     pub fn adopt(&self, paths: &[&str], options: &Options) -> (Arc<dyn State>, Adopted) {
         self.adopt_as("", paths, options)
     }
 
-    /// The same as another build.
+    /// As [`Self::adopt`], as another build.
     pub fn adopt_as(&self, build: &str, paths: &[&str], options: &Options) -> (Arc<dyn State>, Adopted) {
         let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
         pinned::adopt(&self.build(build), inet(), &tables, options).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// Reads what is pinned, as somebody who has nothing to do with who has pinned it.
+    /// Reads the pinned state as a process that is unrelated to the one that pinned it.
     pub fn watch(&self) -> Watch {
         let state = pinned::open(&self.pins, inet()).unwrap_or_else(|e| panic!("{e}")).expect("something is pinned");
         Watch::of(state.reader().unwrap_or_else(|e| panic!("{e}")))
     }
 
-    /// Where the family's state is.
+    /// The folder of the family's state.
     pub fn family(&self) -> PathBuf {
         self.dir.join(format!("abi-{}", inet().abi)).join(&inet().name)
     }
 
-    /// Where it is while it is not whole.
+    /// The folder of the family's state while it is incomplete.
     pub fn partial(&self) -> PathBuf {
         let mut path = self.family().into_os_string();
         path.push("-partial");
         path.into()
     }
 
-    /// All that is in it.
+    /// All files in the directory.
     pub fn files(&self) -> Vec<PathBuf> {
         crate::attached::pinned().into_iter().filter(|path| path.starts_with(&self.dir)).collect()
     }
@@ -114,7 +115,7 @@ impl Nest {
 impl Drop for Nest {
     fn drop(&mut self) {
         let removed = pinned::remove(&self.pins);
-        // What a test has put there itself.
+        // Files that the test has put there itself.
         fn clear(path: &Path) {
             for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
                 let path = entry.path();
@@ -123,7 +124,7 @@ impl Drop for Nest {
             drop(std::fs::remove_dir(path));
         }
         clear(&self.dir);
-        // Not if somebody else has pinned something there meanwhile. What has a dot in its name is the kernel's own.
+        // Only if no other process has pinned an object there. Names with a dot belong to the kernel.
         let own = |name: std::ffi::OsString| name.to_string_lossy().contains('.');
         let empty =
             || std::fs::read_dir(MOUNT_POINT).is_ok_and(|entries| entries.flatten().all(|e| own(e.file_name())));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Network namespaces of a test's own, removed when dropped.
+//! Network namespaces of a test, removed when dropped.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -16,7 +16,7 @@ pub struct Netns {
     name: String,
 }
 
-/// Runs `ip` with these words, and gives what it said against it.
+/// Runs `ip` with these words; the error is its message.
 fn try_ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip").args(words.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
     if output.status.success() {
@@ -36,7 +36,7 @@ pub(crate) fn missing() -> Option<String> {
         .err()
 }
 
-/// What `ip` says against these commands in a network namespace of their own; there may be several, with `; ` between.
+/// The message with which `ip` refuses these commands in a new network namespace; several commands are separated by `; `.
 pub(crate) fn refused(commands: &str) -> Option<String> {
     let ns = Netns::try_new("probe");
     ns.and_then(|ns| commands.split("; ").try_for_each(|words| try_ip(&format!("-n {} {words}", ns.name)))).err()
@@ -52,7 +52,7 @@ pub(crate) fn optmem_missing() -> Option<String> {
 }
 
 impl Netns {
-    /// Makes one.
+    /// Makes a namespace.
     pub fn new(name: &str) -> Self {
         Self::try_new(name).unwrap_or_else(|e| panic!("{e}"))
     }
@@ -67,47 +67,47 @@ impl Netns {
         Ok(ns)
     }
 
-    /// Its name, as `ip -n` takes it.
+    /// The name, as `ip -n` takes it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file it is entered by.
+    /// The file with which a thread enters the namespace.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
 
-    /// Its number, as topstat shows it.
+    /// The number of the namespace, as topstat shows it.
     pub fn number(&self) -> u64 {
         std::fs::metadata(self.path()).expect("the namespace's file").st_ino()
     }
 
-    /// Runs `ip` in it.
+    /// Runs `ip` in the namespace.
     pub fn ip(&self, words: &str) {
         ip(&format!("-n {} {words}", self.name));
     }
 
-    /// Does something in it, on a thread of its own: a thread enters a namespace for good.
+    /// Runs `work` in the namespace, on a separate thread: a thread can't leave a namespace again.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         within(&File::open(self.path()).expect("open the namespace"), work)
     }
 }
 
-/// The namespace that this process was started in: the host's.
+/// The namespace that this process was started in, which is the host's.
 static HOST: OnceLock<File> = OnceLock::new();
 
-/// Moves this process to a new namespace, with its loopback up. Without the privilege the process stays where it is: then all
+/// Moves this process to a new namespace, with its loopback up. Without the privilege the process stays where it is; then all
 /// tests that need the kernel are skipped.
 pub(crate) fn leave_host() {
     let host = File::open("/proc/self/ns/net").expect("open the own namespace");
-    // SAFETY: no memory is touched.
+    // SAFETY: the call touches no memory.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 {
         ip("link set lo up");
     }
     HOST.set(host).expect("a process leaves the host once");
 }
 
-/// Does something in the host's namespace, whose counters a daemon shows: a test may run in another one.
+/// Runs `work` in the host's namespace, whose counters a daemon shows: a test may run in another one.
 pub fn in_host<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     match HOST.get() {
         Some(host) => within(host, work),
@@ -132,7 +132,7 @@ impl Drop for Netns {
     }
 }
 
-/// The number of this process's own network namespace.
+/// The number of this process's network namespace.
 pub fn own_number() -> u64 {
     std::fs::metadata("/proc/self/ns/net").expect("the own namespace").st_ino()
 }
@@ -140,8 +140,8 @@ pub fn own_number() -> u64 {
 /// The namespaces that this test has made.
 static OWN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// The namespaces of this test: the one that it runs in, and those that it made. Other tests have theirs, where sockets have
-/// these addresses, too.
+/// The namespaces of this test: the current one, and the ones that the test has made. Other tests have other namespaces, in
+/// which sockets have these addresses, too.
 pub fn own() -> Vec<u64> {
     let made = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     made.iter().copied().chain([own_number()]).collect()
@@ -155,7 +155,7 @@ pub struct Bridged {
     pub bridge: Netns,
 }
 
-/// The addresses of its two ends.
+/// The addresses of the two outer namespaces.
 pub const LEFT: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 99, 0, 1);
 /// See [`LEFT`].
 pub const RIGHT: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 99, 0, 2);
@@ -166,7 +166,7 @@ pub const PORT_LEFT: &str = "port-left";
 pub const PORT_RIGHT: &str = "port-right";
 
 impl Bridged {
-    /// Makes them: left, veth, bridge, veth, right.
+    /// Makes the namespaces and joins them: left, veth, bridge, veth, right.
     pub fn new() -> Self {
         let (left, right, bridge) = (Netns::new("left"), Netns::new("right"), Netns::new("bridge"));
         bridge.ip("link add br0 type bridge");

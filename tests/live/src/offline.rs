@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs that go and come.
+//! CPUs that go offline and come back.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use std::{fs, io};
 
 use crate::eventually;
 
-/// A CPU that is offline as long as this lives.
+/// A CPU that is offline as long as this value lives.
 pub struct Offline(PathBuf);
 
 impl Offline {
-    /// Takes it. On a host that is the tests' own, as guests are ([`Need::SpareCpu`](crate::Need)): all who run
-    /// there lose it.
+    /// Takes the CPU offline. Only on a machine that belongs to the tests, such as a guest ([`Need::SpareCpu`](crate::Need)):
+    /// all processes there lose the CPU.
     pub fn take(cpu: usize) -> Self {
         let this = Self(PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online")));
         this.set("0").unwrap_or_else(|e| panic!("take CPU {cpu} offline: {e}"));
         this
     }
 
-    /// A CPU may be busy with going the other way.
+    /// The CPU may still be busy with the opposite change.
     fn set(&self, value: &str) -> io::Result<()> {
         let mut last = Ok(());
         eventually(Duration::from_secs(5), || {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tests on a slow host: an emulated guest is ten times slower than the host that runs it, with KASAN and lockdep forty
-//! times. Who starts them there says so in `TOPSTAT_SLOWDOWN` (`topstat-vm` does): there is that much less to do in
-//! loads that are only large to be large, and that much more patience. What is asserted stays the same.
+//! Tests on a slow host. An emulated guest is ten times slower than the host that runs it, and forty times with KASAN and
+//! lockdep. The caller sets `TOPSTAT_SLOWDOWN` to this factor (`topstat-vm` does). The factor divides loads that are large
+//! only for the sake of size, and multiplies timeouts. Assertions stay unchanged.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 const VARIABLE: &str = "TOPSTAT_SLOWDOWN";
-/// Slower than this nobody has waited for.
+/// The largest factor that is accepted.
 const MAX: u32 = 1000;
 
-/// How many times slower than a usual host this one is; 1 where nobody says so.
+/// The factor by which this host is slower than a usual host; 1 if the variable is not set.
 pub fn slowdown() -> u32 {
     static SLOWDOWN: LazyLock<u32> = LazyLock::new(|| parse(std::env::var(VARIABLE).ok().as_deref()));
     *SLOWDOWN
@@ -26,25 +26,25 @@ fn parse(value: Option<&str>) -> u32 {
     }
 }
 
-/// So much work of a usual host, as much as takes this one as long: at least `least`.
+/// An amount of work that takes this host as long as `usual` takes a usual host: at least `least`.
 pub fn work(usual: u64, least: u64) -> u64 {
     (usual / u64::from(slowdown())).max(least.min(usual))
 }
 
-/// A rate of a usual host, as this one keeps it.
+/// A rate that this host can keep, from the rate of a usual host.
 pub fn rate(usual: f64) -> f64 {
     usual / f64::from(slowdown())
 }
 
-/// What the kernel's own account of a short task's CPU time may be off by, in ns. In an emulated guest CPUs' counters are
-/// not in step, and then the clock that the accounts go by is only as good as a CPU's last tick ("TSC unstable"): of a
-/// child of 35 ms they said 2.5 ms too much, of four threads of 120 ms each 23 ms too little. Elsewhere it is nothing.
+/// The error, in ns, that the kernel's own account of a short task's CPU time may have. In an emulated guest the counters of
+/// the CPUs are not in step, and then the clock of the accounts is only as good as a CPU's last tick ("TSC unstable"): for a
+/// child of 35 ms they said 2.5 ms too much, for four threads of 120 ms each 23 ms too little. Elsewhere the error is 0.
 pub fn tick_ns() -> u64 {
     const AT_250_HZ: u64 = 4_000_000;
     if slowdown() > 1 { AT_250_HZ } else { 0 }
 }
 
-/// How long to wait here for what a usual host does within that time.
+/// The timeout on this host for an action that takes a usual host that long.
 pub fn patience(usual: Duration) -> Duration {
     usual * slowdown()
 }

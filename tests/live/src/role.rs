@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Other processes: the tests' own program, started again in a role. The roles themselves are the tests'.
+//! Other processes: the tests' program, started again in a role. The tests define the roles.
 
 use std::ffi::CString;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -9,13 +9,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The variable that says which role a process has.
+/// The variable that holds the role of a process.
 pub const VARIABLE: &str = "TOPSTAT_LIVE_ROLE";
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The path of this program. It is asked for at the beginning: in another mount namespace, below a chroot, the kernel no
-/// longer tells it as it is seen from there.
+/// The path of this program. It is read at the beginning: in another mount namespace, below a chroot, the kernel no longer
+/// gives the path as seen from there.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| std::env::current_exe().expect("the path of this program"));
 
 static STARTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
@@ -26,7 +26,7 @@ pub fn is_own(pid: u64) -> bool {
     started.iter().chain([&std::process::id()]).any(|own| u64::from(*own) == pid)
 }
 
-/// The role of this process and its arguments, where it has one.
+/// The role of this process and its arguments, if it has a role.
 pub fn own() -> Option<(String, Vec<String>)> {
     LazyLock::force(&PROGRAM);
     Some((std::env::var(VARIABLE).ok()?, std::env::args().skip(1).collect()))
@@ -37,19 +37,19 @@ pub fn program() -> &'static std::path::Path {
     &PROGRAM
 }
 
-/// What starts this program in a role, for whom [`Role`] is not enough.
+/// A command that starts this program in a role, for tests that [`Role`] does not serve.
 pub fn command(role: &str) -> Command {
     let mut command = Command::new(&*PROGRAM);
     command.env(VARIABLE, role);
     command
 }
 
-/// Says that a process is one of the tests'.
+/// Registers a process as one of the tests' processes.
 pub fn started(pid: u32) {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
 }
 
-/// A process in a role, which is told by lines what to do and answers by lines. Killed when dropped.
+/// A process in a role, which receives commands as lines and answers with lines. Killed when dropped.
 pub struct Role {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -57,12 +57,12 @@ pub struct Role {
 }
 
 impl Role {
-    /// Starts one.
+    /// Starts a process in a role.
     pub fn start(role: &str, arguments: &[&str]) -> Self {
         Self::start_with(role, arguments, &[])
     }
 
-    /// Starts one with variables in its environment.
+    /// Starts a process in a role with variables in its environment.
     pub fn start_with(role: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = command(role)
             .args(arguments)
@@ -77,18 +77,18 @@ impl Role {
         Self { child, stdin, answers }
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a line.
+    /// Sends a line to the process.
     pub fn tell(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("its input is open");
         writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("tell the other process");
     }
 
-    /// Its next line.
+    /// The next line of the process.
     pub fn hear(&mut self) -> String {
         match self.answers.recv_timeout(crate::pace::patience(PATIENCE)) {
             Ok(line) => line,
@@ -96,7 +96,7 @@ impl Role {
         }
     }
 
-    /// Its next line; `None`: it has ended instead.
+    /// The next line of the process; `None`: the process has ended.
     pub fn hear_or_end(&mut self) -> Option<String> {
         match self.answers.recv_timeout(crate::pace::patience(PATIENCE)) {
             Ok(line) => Some(line),
@@ -105,25 +105,25 @@ impl Role {
         }
     }
 
-    /// Its next line, if it has said one.
+    /// The next line of the process, if it has printed one.
     pub fn heard(&mut self) -> Option<String> {
         self.answers.try_recv().ok()
     }
 
-    /// Waits for a line that begins so, and gives the rest.
+    /// Waits for a line that begins with `word`, and returns the rest.
     pub fn expect(&mut self, word: &str) -> String {
         let line = self.hear();
         line.strip_prefix(word).unwrap_or_else(|| panic!("'{word}' was to come, not '{line}'")).trim().to_owned()
     }
 
-    /// Closes its input, which ends most roles, and waits for its end.
+    /// Closes the input of the process, which ends most roles, and waits for its end.
     pub fn finish(mut self) {
         self.stdin = None;
         let ended = crate::eventually(PATIENCE, || matches!(self.child.try_wait(), Ok(Some(_))));
         assert!(ended, "the process {} does not end", self.pid());
     }
 
-    /// Kills it, as the out-of-memory killer would.
+    /// Kills the process, as the out-of-memory killer would.
     pub fn kill(mut self) {
         self.child.kill().and_then(|()| self.child.wait().map(drop)).expect("kill the other process");
     }
@@ -149,13 +149,13 @@ fn listen(output: ChildStdout) -> Receiver<String> {
     receiver
 }
 
-/// For a role: says a line.
+/// For a role: prints a line.
 pub fn say(line: impl std::fmt::Display) {
     println!("{line}");
     let _ = std::io::stdout().flush();
 }
 
-/// For a role: waits for a line; `None` when there are no more.
+/// For a role: waits for a line; `None` at the end of the input.
 pub fn told() -> Option<String> {
     let mut line = String::new();
     match std::io::stdin().read_line(&mut line) {
@@ -164,7 +164,7 @@ pub fn told() -> Option<String> {
     }
 }
 
-/// For a role: gives its thread a name, which is its process's where it is the first.
+/// For a role: names the calling thread; the name of the first thread is the name of the process.
 pub fn name(comm: &str) {
     let comm = CString::new(comm).expect("a name without zeroes");
     rustix::thread::set_name(&comm).expect("set the name");

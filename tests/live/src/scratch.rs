@@ -4,18 +4,18 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// A directory that is removed with this.
+/// A directory that is removed with this value.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one, for what is called so.
+    /// Makes a directory with this name.
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("topstat-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a directory");
         Self(path)
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -27,7 +27,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Why temporary files can't be read from a device: file systems without one have numbers of major 0.
+/// Why temporary files can't be read from a device: file systems without a device have numbers of major 0.
 pub(crate) fn no_device() -> Option<String> {
     let folder = std::env::temp_dir();
     let dev = std::fs::metadata(&folder).map(|m| m.dev());
@@ -38,7 +38,7 @@ pub(crate) fn no_device() -> Option<String> {
     }
 }
 
-/// The disk that holds temporary files, as `major:minor`: of a partition, the whole.
+/// The disk that holds temporary files, as `major:minor`; for a partition, the whole disk.
 pub(crate) fn disk() -> std::io::Result<String> {
     let dev = std::fs::metadata(std::env::temp_dir())?.dev();
     let own = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
@@ -47,20 +47,20 @@ pub(crate) fn disk() -> std::io::Result<String> {
     Ok(std::fs::read_to_string(file)?.trim().to_owned())
 }
 
-/// A disk that is a file, as long as this lives.
+/// A disk that is a file, as long as this value lives.
 pub struct LoopDevice {
-    /// Its file: `/dev/loop7`.
+    /// The device file: `/dev/loop7`.
     pub path: PathBuf,
-    /// Its name: `loop7`.
+    /// The name: `loop7`.
     pub name: String,
     _scratch: Scratch,
 }
 
 impl LoopDevice {
-    /// Makes one of so many MiB.
+    /// Makes a device of this many MiB.
     ///
     /// # Errors
-    /// Why there is none to be had.
+    /// Why no device is available.
     pub fn new(mebibytes: u64) -> Result<Self, String> {
         let scratch = Scratch::new("loop");
         let file = scratch.path().join("disk");
@@ -82,26 +82,26 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Why there is none, or nothing to use it with.
+/// Why there is no loop device, or no program that uses it.
 pub(crate) fn loop_missing() -> Option<String> {
     let fio = std::process::Command::new("fio").arg("--version").output();
     let fio = fio.err().map(|e| format!("needs fio: {e}"));
     fio.or_else(|| LoopDevice::new(1).err().map(|e| format!("needs a loop device: {e}")))
 }
 
-/// A file on a block device to swap to, as long as this lives.
+/// A file on a block device to swap to, as long as this value lives.
 pub struct SwapFile {
     path: PathBuf,
     _scratch: Scratch,
 }
 
 impl SwapFile {
-    /// Makes one of so many MiB, which is used after all others.
+    /// Makes a file of this many MiB, which the kernel uses after all other swap.
     pub fn new(mebibytes: usize) -> Self {
         let scratch = Scratch::new("swap");
         let path = scratch.path().join("swap");
         let mut file = std::fs::File::create(&path).expect("make a file");
-        // No holes: the kernel writes to where it is.
+        // No holes: the kernel writes to the file's blocks directly.
         for _ in 0..mebibytes {
             std::io::Write::write_all(&mut file, &vec![0; 1 << 20]).expect("write to the disk");
         }
@@ -112,7 +112,7 @@ impl SwapFile {
         let made = std::process::Command::new("mkswap").arg("-q").arg(&path).status().expect("mkswap");
         assert!(made.success(), "mkswap: {made}");
         let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
-        // SAFETY: the name is a text that ends with a zero.
+        // SAFETY: the name ends with a zero.
         let on = unsafe { libc::swapon(name.as_ptr(), 0) };
         assert_eq!(on, 0, "swapon: {}", std::io::Error::last_os_error());
         Self { path, _scratch: scratch }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Datagrams that are sent while something else happens, and the generator's own counts of them.
+//! Datagrams that are sent while a test acts, and the generator's own counts of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use topstat_load::{Config, Limits, Load, Plan, Proto, UdpServer};
 
 use crate::{End, Key, Watch, Witness, limits, two_cpus};
 
-/// The tables that are compared: packets and bytes of each socket, nothing aging.
+/// The compared tables: packets and bytes of each socket, with a period in which nothing ages.
 pub const TABLES: [&str; 2] = ["udp_v4/conns_pps", "udp_v4/conns_bytes"];
-/// Both ends of each are rows, of the 1,024 that a table can have.
+/// Both ends of each connection are rows; a table can have 1,024 rows.
 const CONNECTIONS: usize = 100;
 
-/// What was sent from and to each socket, since there is something that counts.
+/// The datagrams that were sent from and to each socket since the observers were attached.
 pub struct Tally {
     load: Load,
     sent: HashMap<Key, u64>,
@@ -23,7 +23,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Opens the sockets; client and server are each on a CPU of their own, so that every socket is counted on both.
+    /// Opens the sockets. Client and server are each on a separate CPU, so that every socket is counted on both.
     pub fn new() -> Self {
         let (client_cpu, server_cpu) = two_cpus().unzip();
         let config = Config {
@@ -38,7 +38,7 @@ impl Tally {
         Self { load: Load::open(config).expect("open sockets"), sent: HashMap::new(), bytes_each }
     }
 
-    /// Has datagrams sent as fast as it goes, for as long as something else takes, and counts them.
+    /// Sends datagrams at full speed while `what` runs, and counts them.
     pub fn during<T>(&mut self, what: impl FnOnce() -> T) -> T {
         let stop = Arc::new(AtomicBool::new(false));
         let limits = Limits { stop: Some(Arc::clone(&stop)), time: Duration::from_secs(120), ..limits() };
@@ -59,13 +59,13 @@ impl Tally {
         done
     }
 
-    /// Packets at all sockets.
+    /// The number of packets of all sockets, sent and received.
     pub fn packets(&self) -> u64 {
         2 * self.sent.values().sum::<u64>()
     }
 
-    /// Compares every packet and every byte of each socket, received and sent, and the totals, in which others may be who
-    /// have come and gone unseen.
+    /// Compares every received and sent packet and byte of each socket, and the totals. The totals may contain more: sockets
+    /// of other processes that have come and gone unseen.
     pub fn check(&self, watch: &mut Watch, title: &str) {
         for (path, each) in TABLES.into_iter().zip([1, self.bytes_each]) {
             let view = watch.snapshot(path);
@@ -84,15 +84,15 @@ impl Tally {
         }
     }
 
-    /// The same, and that there is nothing else in the totals, by a witness that has looked on since the observers were
-    /// attached.
+    /// As [`Self::check`]; also checks that the totals contain nothing else, by a witness that was started when the observers
+    /// were attached.
     pub fn check_alone(&self, watch: &mut Watch, witness: &Witness, title: &str) {
         self.check(watch, title);
         let view = watch.snapshot(TABLES[0]);
         witness.assert_packets(view.snapshot.total, self.packets(), title);
     }
 
-    /// The key of one end of one of the sockets.
+    /// The key of one end of a connection.
     pub fn key(&self, index: usize, end: End) -> Key {
         crate::truth::key(&self.load.connections()[index], end)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel itself says of what a process or a thread has waited for: taskstats, by generic netlink.
+//! The kernel's own account of the waits of a process or a thread: taskstats, by generic netlink.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ mod abi {
     include!(concat!(env!("OUT_DIR"), "/taskstats.rs"));
 }
 
-/// What was waited for so far, in ns, and how often.
+/// The waits so far: total in ns, and number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Waits {
@@ -32,7 +32,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// By the names of topstat's tables: ns.
+    /// The waits in ns, by the names of topstat's tables.
     pub fn by_table(&self) -> [(&'static str, u64); 6] {
         [
             ("delays/blkio", self.blkio.0),
@@ -55,19 +55,19 @@ impl Taskstats {
     /// Connects.
     ///
     /// # Errors
-    /// When the kernel has no taskstats, or does not tell this user.
+    /// When the kernel has no taskstats, or refuses this user.
     pub fn connect() -> Result<Self, String> {
         let (router, _) = NlRouter::connect(NlFamily::Generic, None, Groups::empty()).map_err(|e| e.to_string())?;
         let family = router.resolve_genl_family("TASKSTATS").map_err(|e| format!("no taskstats: {e}"))?;
         Ok(Self { router, family })
     }
 
-    /// Of a process: all its threads, also those that have ended.
+    /// The waits of a process: of all its threads, ended ones included.
     pub fn of_process(&self, pid: u32) -> Waits {
         self.ask(abi::TASKSTATS_CMD_ATTR_TGID, pid, abi::TASKSTATS_TYPE_AGGR_TGID)
     }
 
-    /// Of one thread.
+    /// The waits of one thread.
     pub fn of_thread(&self, tid: u32) -> Waits {
         self.ask(abi::TASKSTATS_CMD_ATTR_PID, tid, abi::TASKSTATS_TYPE_AGGR_PID)
     }
@@ -103,11 +103,11 @@ impl Taskstats {
     }
 }
 
-/// Of a structure that may be shorter, of an older kernel, or longer.
+/// Reads a structure that may be shorter, from an older kernel, or longer.
 fn waits(bytes: &[u8]) -> Waits {
     let mut stats = abi::taskstats::default();
     let length = bytes.len().min(size_of::<abi::taskstats>());
-    // SAFETY: plain numbers, and no more of them than there are on either side.
+    // SAFETY: plain numbers, and no more of them than either side has.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), std::ptr::from_mut(&mut stats).cast::<u8>(), length) };
     Waits {
         blkio: (stats.blkio_delay_total, stats.blkio_count),
@@ -119,25 +119,26 @@ fn waits(bytes: &[u8]) -> Waits {
     }
 }
 
-/// Where the kernel is told whether to account for what tasks wait for.
+/// The sysctl that switches the accounting of waits.
 const SWITCH: &str = "/proc/sys/kernel/task_delayacct";
 
 /// The lock of the switch, and its value before the first test set it. The switch belongs to the host, and tests run beside each
 /// other. Tests that want it on share the lock, and the last one restores the value.
 const LOCK: &str = "topstat-live-accounting.lock";
 
-/// Has the kernel do so, or not, as long as this lives. Tasks are accounted for that are started meanwhile.
+/// Switches the kernel's accounting on or off, as long as this value lives. The kernel accounts for tasks that start in this
+/// time.
 pub struct Accounting {
     lock: File,
 }
 
 impl Accounting {
-    /// On, where the kernel has it: for tests of all samples that there are.
+    /// Switches the accounting on, if the kernel has it: for tests that use all available samples.
     pub fn if_there() -> Option<Self> {
         std::path::Path::new(SWITCH).exists().then(|| Self::set(true))
     }
 
-    /// On, or off. Waits for tests that want the other.
+    /// Switches the accounting on or off. Waits for tests that need the opposite.
     pub fn set(on: bool) -> Self {
         let path = std::env::temp_dir().join(LOCK);
         let lock = File::options().read(true).write(true).create(true).truncate(false).open(path).expect(LOCK);
@@ -165,7 +166,7 @@ impl Drop for Accounting {
     }
 }
 
-/// Why there is nothing to compare with.
+/// Why there is no account to compare with.
 pub(crate) fn missing() -> Option<String> {
     if !std::path::Path::new(SWITCH).exists() {
         return Some(format!("needs a kernel with CONFIG_TASK_DELAY_ACCT: there is no {SWITCH}"));

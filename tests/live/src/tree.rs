@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A file tree of topstat's, the daemon's or `/proc/topstat`, and what its files say.
+//! A file tree of topstat, the daemon's or `/proc/topstat`, and the contents of its files.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,12 +15,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree whose root this is.
+    /// The tree with this root.
     pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// A file of it.
+    /// The path of a file in the tree.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
@@ -35,7 +35,7 @@ impl Tree {
         fs::write(self.path(path), format!("{value}\n")).unwrap_or_else(|e| panic!("{path}: {e}"));
     }
 
-    /// Writes to a file in one piece, which it may refuse.
+    /// Writes to a file in one call, which the file may refuse.
     pub fn try_write(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).open(self.path(path))?;
         match file.write(bytes)? {
@@ -55,7 +55,7 @@ impl Tree {
     }
 }
 
-/// Why a system call was refused, none where it was not.
+/// The error number of a refused system call; `None` for a successful one.
 pub fn errno(result: io::Result<impl Sized>) -> Option<i32> {
     result.err().map(|error| error.raw_os_error().unwrap_or_else(|| panic!("{error}")))
 }
@@ -67,12 +67,12 @@ pub struct Document {
     pub value: serde_json::Value,
     pub total: u64,
     pub other: u64,
-    /// Socket and value; none where the objects are no sockets.
+    /// Socket and value; empty if the objects are not sockets.
     pub rows: Vec<(Key, u64)>,
 }
 
 impl Document {
-    /// Reads one, and checks that it adds up.
+    /// Parses a `json` file, and checks that it adds up.
     pub fn of(text: &str) -> Self {
         assert!(text.ends_with("}\n") && text.lines().count() == 1, "not one line: {text}");
         let value: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
@@ -93,7 +93,7 @@ impl Document {
         assert_eq!(sum + other, total, "rows and other are the total: {text}");
         let cpus = value["cpu_totals"].as_object().expect("cpu_totals");
         let of_cpus: u64 = cpus.values().filter_map(serde_json::Value::as_u64).sum();
-        // Only where the kernel counts by itself there is something that is no CPU's own.
+        // `shared`, the part that belongs to no CPU, exists only where the kernel does the counting itself.
         let shared = value.get("shared").and_then(serde_json::Value::as_u64).unwrap_or(0);
         assert_eq!(of_cpus + shared, total, "{text}");
         Self { total, other, rows, value }
@@ -106,18 +106,18 @@ impl Document {
 pub struct Stat {
     /// Keys and values.
     pub header: Vec<(String, String)>,
-    /// The sections of CPUs, and how many rows each has.
+    /// The sections of CPUs, and the number of rows of each.
     pub cpus: Vec<(u32, usize)>,
     pub total: u64,
     pub other: u64,
-    /// The rows of `all`: socket and value; none where the objects are no sockets.
+    /// The rows of `all`: socket and value; empty if the objects are not sockets.
     pub rows: Vec<(Key, u64)>,
     /// Lines after `other`.
     pub further: Vec<(String, String)>,
 }
 
 impl Stat {
-    /// Reads one, and checks that it is whole and adds up.
+    /// Parses a `stat` file, and checks that it is complete and adds up.
     pub fn of(text: &str) -> Self {
         assert!(text.ends_with('\n'), "cut off: {text:?}");
         let pair = |line: &str| {

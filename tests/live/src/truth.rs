@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What really happened on each socket, as the kernel's TCP_INFO and the load generator have it.
+//! The real traffic of each socket, from the kernel's TCP_INFO and the load generator.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use crate::pace;
 /// A socket, by its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Its own address.
+    /// The address of the socket.
     pub local: SocketAddr,
-    /// Its peer's; unspecified with port 0 where it has none.
+    /// The address of the peer; unspecified with port 0 if the socket has no peer.
     pub remote: SocketAddr,
 }
 
 impl Key {
-    /// Of an address and its peer's.
+    /// The socket with these addresses.
     pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
         Self { local, remote }
     }
@@ -29,9 +29,9 @@ impl Key {
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// The one that connected.
+    /// The end that connected.
     Client,
-    /// The one that was accepted.
+    /// The end that was accepted.
     Server,
 }
 
@@ -43,7 +43,7 @@ pub fn key(conn: &Conn, end: End) -> Key {
     }
 }
 
-/// What a socket has received and sent.
+/// Packets and bytes that a socket has received and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct Counts {
@@ -66,7 +66,7 @@ impl Counts {
         self.bytes_rx + self.bytes_tx
     }
 
-    /// What has come since an earlier reading.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, before: &Counts) -> Counts {
         Counts {
@@ -112,10 +112,10 @@ pub fn tcp_info(socket: impl AsFd) -> Counts {
     TcpInfo::parse(&bytes[..length as usize]).expect("a whole tcp_info").into()
 }
 
-/// TCP_INFO of both ends of all connections that are open.
+/// TCP_INFO of both ends of all open connections.
 pub type Truth = HashMap<Key, Counts>;
 
-/// Reads it once.
+/// Reads TCP_INFO once.
 pub fn read(load: &Load) -> Truth {
     let mut truth = Truth::new();
     for conn in load.connections().iter().filter(|c| c.is_open()) {
@@ -126,10 +126,10 @@ pub fn read(load: &Load) -> Truth {
     truth
 }
 
-/// The longest that a delayed acknowledgement waits (TCP_DELACK_MAX is 200 ms), and some.
+/// A little more than a delayed acknowledgement waits at most (TCP_DELACK_MAX is 200 ms).
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Reads it once nothing is under way any more: the same for longer than an acknowledgement is ever delayed.
+/// Reads TCP_INFO once no data is in flight: when it stays unchanged for longer than an acknowledgement is ever delayed.
 pub fn settled(load: &Load) -> Truth {
     let begun = Instant::now();
     let mut before = read(load);
@@ -144,14 +144,14 @@ pub fn settled(load: &Load) -> Truth {
     }
 }
 
-/// Payload that a socket has, and how much of it twice. On loopback nothing is lost: what TCP sends again, for it was
-/// acknowledged late on a slow host, arrives again, which the receiver's counters leave out.
+/// The payload of a socket, and the part of it that was sent twice. Loopback loses nothing: data that TCP retransmits,
+/// because its acknowledgement is late on a slow host, arrives twice, and the receiver's counters omit the second copy.
 pub fn carried(truth: &Truth, key: &Key) -> (u64, u64) {
     let own = &truth[key];
     (own.bytes(), own.bytes_retrans)
 }
 
-/// What came between two readings, of those connections that are in both.
+/// The difference between two readings, for the connections that are in both.
 pub fn difference(before: &Truth, after: &Truth) -> Truth {
     after.iter().filter_map(|(key, now)| Some((*key, now.since(before.get(key)?)))).collect()
 }

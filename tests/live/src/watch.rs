@@ -11,29 +11,29 @@ use topstat_model::{Field, Row, Snapshot, TableType, Unit};
 
 use crate::{Key, netns};
 
-/// A period that no test outlasts: nothing ages, so a dynamic table holds all that was pushed.
+/// A period that no test outlasts: nothing ages, so a dynamic table holds everything that was pushed.
 pub const ENDLESS_MS: u32 = 600_000;
 
-/// How many snapshots were taken and checked.
+/// The number of snapshots that were taken and checked.
 pub static CHECKED: AtomicU64 = AtomicU64::new(0);
 
-/// Observers that are loaded and attached until this is dropped.
+/// Observers that are loaded and attached until this value is dropped.
 pub struct Watch {
     source: Box<dyn Source>,
 }
 
-/// The table of that path: `tcp_v4/conns_pps`.
+/// The table with this path: `tcp_v4/conns_pps`.
 pub fn table(path: &str) -> Arc<TableInfo> {
     let (sample, table) = path.split_once('/').expect("SAMPLE/TABLE");
     topstat_kernel::find(sample, table).unwrap_or_else(|| panic!("there is no table {path}"))
 }
 
-/// As many rows as there can be, nothing aging, everything ordered.
+/// Options with the maximum number of rows, no aging, and rows of CPUs.
 pub fn everything() -> Options {
     Options { top: topstat_kernel::MAX_TOP, period_ms: ENDLESS_MS, cpu_rows: true, ..Options::default() }
 }
 
-/// The default number of rows, nothing aging.
+/// Options with the default number of rows, and no aging.
 pub fn endless() -> Options {
     Options { period_ms: ENDLESS_MS, ..Options::default() }
 }
@@ -57,22 +57,22 @@ impl Watch {
         Self { source: load(paths, options) }
     }
 
-    /// Watches what is loaded already.
+    /// Watches state that is already loaded.
     pub fn of(source: Box<dyn Source>) -> Self {
         Self { source }
     }
 
-    /// Takes a snapshot that is proven, if need be by looking at all objects.
+    /// Takes a proven snapshot; if necessary, topstat looks at all objects.
     pub fn snapshot(&mut self, path: &str) -> View {
         View::of(self.source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}")))
     }
 
-    /// Takes a snapshot of what is in the tables.
+    /// Takes a snapshot of the current contents of the table.
     pub fn peek(&mut self, path: &str) -> View {
         View::of(self.source.peek(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}")))
     }
 
-    /// The source itself.
+    /// The source of the snapshots.
     pub fn source(&mut self) -> &mut dyn Source {
         &mut *self.source
     }
@@ -91,7 +91,7 @@ pub struct Socket {
     pub comm: Option<String>,
     pub cgroup: Option<String>,
     pub netns: u64,
-    /// Whether it is a connection that has closed. One that is open may have the same addresses.
+    /// Whether the row is a closed connection. An open one may have the same addresses.
     pub closed: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct Socket {
 pub struct View {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// Its rows of sockets in the test's network namespaces. The rows of other tests and programs are in the snapshot alone.
+    /// The rows of sockets in the test's network namespaces. The rows of other tests and programs are in the snapshot only.
     pub sockets: Vec<Socket>,
 }
 
@@ -110,15 +110,15 @@ impl View {
         snapshot.check().unwrap_or_else(|fault| panic!("{name}: {fault}"));
         let sockets: Vec<_> = snapshot.rows.iter().map(|row| socket(&snapshot, row)).collect();
         for s in &sockets {
-            // An object that another CPU was writing all the while has the value of its last ordering, without parts. Its row
-            // is not proven.
+            // If another CPU was writing an object during the whole read, its row has the value of the last ordering, without
+            // parts. The row is not proven.
             let written = s.rx + s.tx == 0 && s.rank > snapshot.proven;
             assert!(s.rx + s.tx == s.value || written, "{name}: rx and tx are not the value of {s:?}");
             assert!(s.value > 0, "{name}: nothing was pushed to {s:?}");
         }
-        // A row of all sockets must have its parts and be there once; a test looks at its own.
+        // Every socket's row must have its parts and be unique; a test looks at its own rows.
         let unique: std::collections::HashSet<_> = sockets.iter().map(|s| (s.netns, s.key)).collect();
-        // A UDP port can be shared, a TCP connection (and its listener) is there once.
+        // A UDP port can be shared; a TCP connection (and its listener) is unique.
         if snapshot.sample.starts_with("tcp") && snapshot.kind == TableType::Static {
             assert_eq!(unique.len(), sockets.len(), "{name}: an object is there twice");
         }
@@ -131,7 +131,7 @@ impl View {
         Self { snapshot, sockets }
     }
 
-    /// What there is besides the rows, for failures.
+    /// The snapshot without its rows, for messages of failures.
     pub fn summary(&self) -> String {
         let s = &self.snapshot;
         let cpus: Vec<_> = s.cpus.iter().map(|c| (c.cpu, c.total, c.rows.len(), c.stale)).collect();
@@ -158,7 +158,7 @@ impl View {
         self.sockets.iter().find(|s| s.key == key)
     }
 
-    /// The row of a socket, which must be there.
+    /// The row of a socket, which must exist.
     pub fn get(&self, key: Key) -> &Socket {
         self.find(key).unwrap_or_else(|| {
             let shown: Vec<_> = self.sockets.iter().take(20).collect();

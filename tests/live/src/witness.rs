@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who else has used the network meanwhile, by the kernel's own counters (`/proc/net/snmp`), of which topstat knows nothing.
-//! A total has everybody's packets: where it is more than a test has sent, it has to be known whether somebody sent the
-//! rest, or topstat counts wrongly.
+//! The use of the network by other processes, from the kernel's own counters (`/proc/net/snmp`), which do not depend on
+//! topstat. A total contains all packets of the host: if it is more than a test has sent, either other processes have sent
+//! the rest, or topstat counts wrongly. The witness decides which.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,30 +9,30 @@ use std::os::linux::fs::MetadataExt as _;
 
 use crate::harness;
 
-/// Of which sockets.
+/// The sockets to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP's.
+    /// TCP sockets.
     Tcp,
-    /// UDP's.
+    /// UDP sockets.
     Udp,
 }
 
-/// What is counted: packets that sockets have sent and received, and connections that were opened and accepted.
+/// The counters: packets that sockets have sent and received, and connections that were opened and accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     packets: u64,
     opened: u64,
 }
 
-/// The counters of all network namespaces that processes are in, as they were.
+/// The counters of all network namespaces that have processes, at the beginning.
 pub struct Witness {
     transport: Transport,
     begun: HashMap<u64, Seen>,
 }
 
 impl Witness {
-    /// Looks on from here.
+    /// Starts watching.
     pub fn new(transport: Transport) -> Self {
         Self { transport, begun: look(transport) }
     }
@@ -47,24 +47,25 @@ impl Witness {
         since
     }
 
-    /// Packets of others, where the test's own sockets have sent and received so many.
+    /// Packets of other processes, if the test's own sockets have sent and received `own` packets.
     pub fn others(&self, own: u64) -> u64 {
         self.since().packets.saturating_sub(own)
     }
 
-    /// Ends of connections of others that were opened, where the test has opened so many.
+    /// Ends of connections that other processes have opened, if the test has opened `own` ends.
     pub fn others_opened(&self, own: u64) -> u64 {
         self.since().opened.saturating_sub(own)
     }
 
-    /// That a number of packets is the test's own. Where it is more, others must have had as many, or it is wrong.
+    /// Asserts that a number of packets is the test's own. If it is higher, others must have had at least the excess, else it
+    /// is wrong.
     pub fn assert_packets(&self, counted: u64, own: u64, what: &str) {
         self.assert(counted, own, own, 1, what);
     }
 
-    /// The same of a number of bytes, which the test's own packets have carried.
+    /// As [`Self::assert_packets`], for a number of bytes, which `own_packets` packets of the test have carried.
     pub fn assert_bytes(&self, counted: u64, own: u64, own_packets: u64, what: &str) {
-        /// The most that one packet carries.
+        /// The maximum number of bytes of one packet.
         const MOST: u64 = 65_535;
         self.assert(counted, own, own_packets, MOST, what);
     }
@@ -78,7 +79,7 @@ impl Witness {
     }
 }
 
-/// What a total is.
+/// The verdict on a total.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Right,
@@ -95,7 +96,7 @@ fn judge(counted: u64, own: u64, others: u64, most_of_one: u64) -> Verdict {
     }
 }
 
-/// In the form of a case: what is more than others have sent is a defect, and so is what is less than the test has.
+/// As a case: an excess over the packets of others is a defect, and so is a number below the test's own.
 pub fn only_what_others_have_sent_is_excused() {
     let disturbed = |verdict: Verdict| matches!(verdict, Verdict::Disturbed(_));
     let wrong = |verdict: Verdict| matches!(verdict, Verdict::Wrong(_));
@@ -115,7 +116,7 @@ fn look(transport: Transport) -> HashMap<u64, Seen> {
         }
         let read = |file: &str| fs::read_to_string(process.join("net").join(file)).unwrap_or_default();
         let (snmp, snmp6) = (read("snmp"), read("snmp6"));
-        // A process may have ended meanwhile; another one of its namespace is asked.
+        // The process may have ended since; another process of its namespace is read.
         if !snmp.is_empty() {
             seen.insert(netns, counters(transport, &snmp, &snmp6));
         }
@@ -137,7 +138,7 @@ fn counters(transport: Transport, snmp: &str, snmp6: &str) -> Seen {
         numbers.sum::<u64>() // none where there is no IPv6
     };
     match transport {
-        // Those of IPv6, too. What was sent again is counted apart.
+        // Includes IPv6. Retransmitted segments are counted apart.
         Transport::Tcp => Seen {
             packets: of("Tcp", "InSegs") + of("Tcp", "OutSegs") + of("Tcp", "RetransSegs"),
             opened: of("Tcp", "ActiveOpens") + of("Tcp", "PassiveOpens"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rows and other are the total, in every snapshot; and the total is what was carried.
+//! In every snapshot rows and `other` are the total; and the total is the traffic that was carried.
 //!
-//! Every snapshot of every test is checked (see `topstat_live::View`); here they are taken by the thousand.
+//! Every snapshot of every test is checked (see `topstat_live::View`); here thousands of snapshots are taken.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ const TABLES: [&str; 7] = [
     "udp_v4/conns_bytes",
 ];
 
-/// Longer than any work takes, so that it is the work that ends a load.
+/// Longer than any work takes, so that the work ends a load.
 const ENDLESS: Duration = Duration::from_secs(3600);
 
-/// Nobody waits for longer for as many snapshots as show something.
+/// The maximum time for the required number of snapshots.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Transactions per second on a slow host, where a load at full speed leaves nothing of the CPU to what it is a load for.
+/// Transactions per second on a slow host, where a load at full speed would take all CPU time from topstat.
 const SLOW_RATE: f64 = 3000.0;
 
 /// Runs a load until the work is done.
@@ -64,7 +64,7 @@ pub fn under<T>(config: Config, churn: f64, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Two loads at full speed, one with churn, on tables so short and small that everything in them moves all the time.
+/// Two loads at full speed, one with churn, on tables so small and periods so short that every entry moves all the time.
 fn thousands_of_snapshots_under_load() {
     let time = Duration::from_secs(pace::work(4, 3));
     let options = Options { top: 16, period_ms: 500, ..Options::default() };
@@ -75,11 +75,11 @@ fn thousands_of_snapshots_under_load() {
     under(tcp, pace::rate(200.0), || {
         under(udp, 0.0, || {
             let begun = Instant::now();
-            // A host that has much else to do takes longer to take as many.
+            // A busy host takes longer for this number of snapshots.
             let enough = |taken, grown| taken > pace::work(2000, 1) && grown > pace::work(100, 1);
             while begun.elapsed() < time || !enough(taken, grown) && begun.elapsed() < pace::patience(PATIENCE) {
                 for path in TABLES {
-                    // All that there is to check is checked in View.
+                    // View makes all the checks.
                     let view = if taken % 2 == 0 { watch.peek(path) } else { watch.snapshot(path) };
                     taken += 1;
                     if path == "tcp_v4/conns_bytes" {
@@ -97,8 +97,8 @@ fn thousands_of_snapshots_under_load() {
     note(format!("{taken} snapshots under load, all additive; lost {lost:?}"));
 }
 
-/// A second topstat, with other options, comes and goes: the first one's rows are the same as the second one's, and
-/// what the first has counted stays.
+/// A second topstat with other options starts and ends: the rows of the first equal the rows of the second, and the counts of
+/// the first stay.
 fn two_sources_do_not_disturb_each_other() {
     const PPS: &str = "udp_v4/conns_pps";
     const CONNECTIONS: usize = 40;
@@ -121,7 +121,7 @@ fn two_sources_do_not_disturb_each_other() {
     for (turns, conn) in (1..).zip(&report.connections) {
         assert_eq!((client(&a, conn), client(&b, conn)), (2 * 3 * turns, 2 * 2 * turns));
     }
-    // Reads drain nothing: whoever reads again sees the same.
+    // A read drains nothing: a second read sees the same rows.
     assert_eq!(first.snapshot(PPS).by_key(), a.by_key());
     drop(second);
     let report = plan(1);
@@ -131,8 +131,9 @@ fn two_sources_do_not_disturb_each_other() {
     }
 }
 
-/// Rows and other of a static table, once all connections have closed and while some are open, are what the generator
-/// carried, to the byte. Others' traffic is told by its rows; if some of it came and went unseen, it is tried again.
+/// Rows and other of a static table, with some connections open and after all have closed, are exactly the bytes that the
+/// generator carried. Traffic of other processes is recognised by its rows; if some of it came and went unseen, the test is
+/// repeated.
 fn carried(family: Family, options: &Options) {
     const CONNECTIONS: usize = 300;
     const ATTEMPTS: usize = 4;

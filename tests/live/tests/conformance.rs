@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What holds of a file tree of topstat's, whoever provides it: one suite, run on the daemon's tree and on `/proc/topstat`. Its
-//! traffic is TCP connections of its own, which both rank. Where they may differ is in [`Backend`], and docs/kmod.md says why.
+//! The guarantees of topstat's file tree, whatever provides it: one suite, which runs on the daemon's tree and on
+//! `/proc/topstat`. Its traffic is the suite's own TCP connections, which both trees rank. [`Backend`] lists the allowed
+//! differences, and docs/kmod.md explains them.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -20,10 +21,10 @@ pub fn cases() -> Vec<Case> {
     vec![alone!(Fills: daemon, Root, Fuse; Daemon), case!(kernel_module, Root, KernelModule)]
 }
 
-/// What holds, and what finds out whether it does.
+/// A guarantee, and the function that checks it.
 type Check = (&'static str, fn(&Backend));
 
-/// Each begins with settings as they are at first, and may leave others.
+/// Each check begins with the initial settings, and may leave others.
 const CHECKS: [Check; 12] = [
     ("the files are there", files_are_there),
     ("no other files can be made", no_others_can_be_made),
@@ -48,9 +49,9 @@ const READ_ONLY: [&str; 4] = ["type", "stat", "dump", "json"];
 
 struct Backend {
     tree: Tree,
-    /// What it says to who would make, remove or rename a file: any of these.
+    /// The errors that the tree may return to a call that makes, removes or renames a file.
     unchangeable: &'static [i32],
-    /// Whether dynamic tables keep rows of connections that have closed. Backends differ in nothing else.
+    /// Whether dynamic tables keep rows of closed connections. Backends differ in nothing else.
     keeps: bool,
 }
 
@@ -95,7 +96,7 @@ fn files_are_there(backend: &Backend) {
     let mode = |path: &str| {
         let data = fs::metadata(tree.path(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
         assert_eq!((data.uid(), data.gid()), (0, 0), "{path}");
-        // Nobody else may do anything.
+        // No other user may do anything.
         assert_eq!(data.mode() & 0o077, 0, "{path}");
         data.mode()
     };
@@ -136,7 +137,7 @@ fn files_are_there(backend: &Backend) {
     }
 }
 
-/// What each document has.
+/// The keys of each document.
 const DOCUMENT: [&str; 5] = ["rows", "total", "other", "cpu_totals", "lost"];
 
 fn no_others_can_be_made(backend: &Backend) {
@@ -178,20 +179,21 @@ fn settings_are_read_as_written(backend: &Backend) {
     assert_eq!((stat.get("period"), stat.get("delay")), ("250", "0"));
 }
 
-/// What an interval of a load has carried on each connection.
+/// The traffic of each connection in one run of a load.
 fn carry(load: &mut Load, plan: &Plan) -> HashMap<Key, Counts> {
     let before = truth::settled(load);
     load.run(plan, &limits()).unwrap();
     truth::difference(&before, &truth::settled(load))
 }
 
-/// With a delay and without, whether CPUs are asked or their tables are read as they lie. At rest nothing is due.
+/// With a delay and without, and both if CPUs are asked and if their tables are read as they are. At rest no value is
+/// pending.
 fn what_is_shown_was_carried(backend: &Backend) {
     let tree = &backend.tree;
-    // All of their sockets fit into a table.
+    // The sockets of all connections fit into a table.
     let connections = usize::try_from(pace::work(40, 20)).unwrap();
     for (delay, sync) in [(0, 1), (0, 0), (100, 1)] {
-        // Another period, so that connections that have closed leave the table.
+        // Setting another period makes connections that have closed leave the table.
         tree.write(PERIOD, 1000);
         tree.write(PERIOD, ENDLESS_MS);
         for table in [BYTES, PPS] {
@@ -218,7 +220,7 @@ fn what_is_shown_was_carried(backend: &Backend) {
     }
 }
 
-/// Their parameter is the period.
+/// The parameter of dynamic tables is the period.
 fn dynamic_values_age(backend: &Backend) {
     let tree = &backend.tree;
     let mut load = Load::open(Config { connections: 5, ..Config::default() }).unwrap();
@@ -252,7 +254,7 @@ fn closed_connections_stay(backend: &Backend) {
     let mut load = Load::open(Config { connections: 10, ..Config::default() }).unwrap();
     let truth = carry(&mut load, &Plan::new(vec![30; 10]));
     drop(load);
-    // How many rows they have, and how many of these are marked.
+    // The number of rows, and the number of marked rows.
     let rows = || {
         let document = tree.json(PPS);
         let shown = document.value["rows"].as_array().unwrap();
@@ -269,7 +271,7 @@ fn closed_connections_stay(backend: &Backend) {
     assert!(topstat_live::eventually(Duration::from_secs(30), || rows().0 == 0), "they stay: {:?}", tree.json(PPS));
 }
 
-/// Every reading is whole: [`Document::of`] and [`Stat::of`] see to it.
+/// Every reading is complete: [`Document::of`] and [`Stat::of`] check it.
 fn all_adds_up_under_load(backend: &Backend) {
     let tree = &backend.tree;
     let busy = Busy::new(usize::try_from(pace::work(50, 10)).unwrap());
@@ -290,7 +292,7 @@ fn all_adds_up_under_load(backend: &Backend) {
     note(format!("{readings} readings of each file"));
 }
 
-/// What was registered stays, and resumes: values go on from where they were.
+/// Objects stay registered, and resume: their values continue from the last value.
 fn each_of_the_three_switches_stops_counting(backend: &Backend) {
     let tree = &backend.tree;
     const CONNECTIONS: usize = 10;
@@ -331,9 +333,9 @@ fn a_slow_reader_gets_one_snapshot(backend: &Backend) {
     let tree = &backend.tree;
     tree.write(PERIOD, 60_000);
     let busy = Busy::new(200);
-    // Until each has a row.
+    // Until each socket has a row.
     assert!(topstat_live::eventually(Duration::from_secs(60), || tree.json(PPS).rows.len() == 128));
-    // Byte by byte, where that is not thousands of calls of a slow kernel.
+    // Byte by byte, unless that takes thousands of calls of a slow kernel.
     let least = pace::slowdown() as usize;
     for (name, size, pause) in [("stat", least, 0), ("stat", 977, 20), ("json", 100, 1), ("json", 4096, 100)] {
         let mut file = File::open(tree.path(&format!("{PPS}/{name}"))).unwrap();
@@ -348,7 +350,7 @@ fn a_slow_reader_gets_one_snapshot(backend: &Backend) {
             }
         };
         let first = whole(&mut file);
-        // Not from the beginning: still the same.
+        // A read that does not start at the beginning gets the same text.
         let mut end = vec![0; 100];
         file.read_exact_at(&mut end, first.len() as u64 - 100).unwrap();
         assert_eq!(end, first.as_bytes()[first.len() - 100..]);
@@ -385,7 +387,7 @@ fn bad_values_change_nothing(backend: &Backend) {
             assert_eq!(tree.read(path), before, "{path}: {shown:?}");
         }
     }
-    // An empty write is none.
+    // An empty write changes nothing.
     assert_eq!(errno(tree.try_write(PERIOD, b"")), None);
     assert_eq!(tree.read(PERIOD), "1234\n");
     for path in READ_ONLY.map(|name| format!("tcp_v4/conns_pps/{name}")) {
@@ -424,7 +426,7 @@ fn pieces_and_offsets_set_nothing(backend: &Backend) {
         Command::new("sh").args(["-c", "printf '50\\n' | dd bs=1 of=$P"]).env("P", tree.path(PERIOD)).output().unwrap();
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("Invalid argument"));
     unchanged("dd bs=1");
-    // Without a newline it takes effect when it is closed.
+    // A value without a newline takes effect when the file is closed.
     let mut file = open();
     file.write_all(b"77").unwrap();
     unchanged("not closed yet");

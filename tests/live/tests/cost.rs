@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon says that topstat costs, against what /proc and the load's own counts say; what it costs when nothing
-//! happens; and that a budget is kept.
+//! The cost that the daemon reports, compared with /proc and the load's own counts; its cost when idle; and the limit of a
+//! budget.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,10 +38,10 @@ fn table<'a>(own: &'a Value, sample: &str, table: &str) -> &'a Value {
     find(&find(&own["samples"], "sample", sample)["tables"], "table", table)
 }
 
-/// What one second may differ from another by, under the same load on a host that others use, too.
+/// The factor by which one second may differ from another, under the same load on a host that other processes use, too.
 const STEADY: f64 = 2.5;
 
-/// What the kernel counts of programs.
+/// The kernel's counts of program runs.
 struct Runs {
     runs: f64,
     ns: f64,
@@ -49,12 +49,12 @@ struct Runs {
 }
 
 impl Runs {
-    /// Of a second, of all programs but those of others.
+    /// Counts for one second, over all programs except `others`.
     fn of_a_second(others: &BTreeSet<u32>) -> Self {
-        // SAFETY: it takes a number, and gives a descriptor or an error.
+        // SAFETY: the call takes a number, and returns a descriptor or an error.
         let asked = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
         assert!(asked >= 0, "BPF_ENABLE_STATS: {}", std::io::Error::last_os_error());
-        // SAFETY: just opened, and nobody else's. The kernel counts as long as it is open.
+        // SAFETY: the descriptor was just opened, and has no other owner. The kernel counts as long as it is open.
         let _asked = unsafe { OwnedFd::from_raw_fd(asked) };
         let look = || {
             let own = ProgInfoIter::default().filter(|program| !others.contains(&program.id));
@@ -70,8 +70,8 @@ impl Runs {
 fn figures_are_those_of_proc_and_of_the_load() {
     const CONNECTIONS: usize = 50;
     const TURNS: u64 = 200;
-    // The first window is that of the daemon's first second, so the load goes on before it starts, and while the kernel is
-    // asked for the same.
+    // The first window is the daemon's first second, so the load starts before the daemon, and goes on during the kernel's
+    // count.
     let others: BTreeSet<u32> = ProgInfoIter::default().map(|program| program.id).collect();
     let busy = Busy::new(CONNECTIONS);
     let daemon = Daemon::start();
@@ -81,7 +81,7 @@ fn figures_are_those_of_proc_and_of_the_load() {
     let own = daemon.own();
     assert!(own["error"].is_null() && own["budget"].is_null(), "{own}");
 
-    // Of the process.
+    // The process.
     assert_eq!(own["pid"], daemon.pid());
     let rss = daemon.status_kb("VmRSS") as f64 * 1024.0;
     let said = number(&own["rss_bytes"]);
@@ -92,7 +92,7 @@ fn figures_are_those_of_proc_and_of_the_load() {
     let fds = daemon.fds() as f64;
     assert!((number(&own["fds"]) - fds).abs() <= 3.0, "{} descriptors, and {fds} by /proc", own["fds"]);
 
-    // Of the programs, as the kernel has counted for somebody else, in another second of the same load.
+    // The programs, compared with the kernel's own count in another second of the same load.
     let measured = &own["measured"];
     let (runs, per_run) = (number(&measured["runs"]), number(&measured["ns_per_run"]));
     let seconds = number(&measured["seconds"]);
@@ -102,7 +102,7 @@ fn figures_are_those_of_proc_and_of_the_load() {
             "{what}: {ours:.1}, and {truth:.1} by the kernel: {measured}"
         );
     };
-    // The kernel's figure has what counting a run takes itself: for programs that do as little it is most of it.
+    // The kernel's figure includes the cost of counting a run, which is most of it for programs that do this little.
     alike(per_run + number(&measured["empty_run_ns"]), truth.ns / truth.runs, "ns of a run");
     alike(runs / seconds, truth.runs / truth.seconds, "runs in a second");
     assert!((0.9..5.0).contains(&seconds), "{measured}");
@@ -113,11 +113,11 @@ fn figures_are_those_of_proc_and_of_the_load() {
     assert_eq!(sum, runs);
     let runs_of = |name: &str| number(&programs.iter().find(|p| p["name"] == name).expect(name)["runs"]);
     if counts_by_functions() {
-        // Nearly all that goes on is TCP's, and no program of UDP's sees any of it.
+        // Nearly all traffic is TCP, and no UDP program sees it.
         let datagrams = ["inet_received", "inet_sent", "inet_sent6"].map(runs_of).iter().sum::<f64>();
         assert!(datagrams < runs / 100.0, "{datagrams} of {runs} runs are for datagrams");
     } else {
-        // A packet on loopback goes out once and comes in once.
+        // A packet on loopback leaves once and arrives once.
         let (ingress, egress) = (runs_of("inet_ingress"), runs_of("inet_egress"));
         assert!((ingress / egress - 1.0).abs() < 0.2, "{ingress} in, {egress} out");
     }
@@ -128,13 +128,13 @@ fn figures_are_those_of_proc_and_of_the_load() {
         truth.ns / truth.runs
     ));
 
-    // Of the maps: what all descriptors of the daemon's maps say, readers' included, is more.
+    // The maps: the sum over all descriptors of the daemon's maps is larger, since it includes readers' maps.
     let map_bytes = number(&own["map_bytes"]);
     assert!(map_bytes > 100_000.0 && map_bytes <= maps_of(daemon.pid()) as f64, "{map_bytes}");
 
-    // Of the pushes: every packet, exactly.
+    // The pushes: every packet, exactly.
     let pushed = |daemon: &Daemon| {
-        // Who reads the table has what was counted and not pushed yet pushed.
+        // A read of the table makes the programs push all counted but pending packets.
         daemon.read("tcp_v4/conns_pps/stat");
         number(&table(&daemon.own(), "tcp_v4", "conns_pps")["pushed"])
     };
@@ -145,13 +145,13 @@ fn figures_are_those_of_proc_and_of_the_load() {
     let counted = pushed(&daemon) - begun;
     witness.assert_packets(counted as u64, carried, "pushes");
 
-    // The text has the same.
+    // The text file has the same figures.
     let text = daemon.read("self");
     assert!(text.contains(&format!("\npid\t{}\n", daemon.pid())), "{text}");
     assert!(text.contains("\nbudget\toff\n") && text.contains("\ntcp_v4/conns_pps\t"), "{text}");
 }
 
-/// The memory of all maps that a process has descriptors of, each once.
+/// The memory of all maps that a process has descriptors of; each map counts once.
 fn maps_of(pid: u32) -> u64 {
     let mut maps = std::collections::BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten() {
@@ -165,12 +165,12 @@ fn maps_of(pid: u32) -> u64 {
 }
 
 fn an_idle_daemon_costs_next_to_nothing() {
-    /// Of one CPU.
+    /// The share of one CPU.
     const MOST: f64 = 0.001;
     const MOST_RSS_KB: u64 = 20 * 1024;
     const TIME: Duration = Duration::from_secs(10);
     let daemon = Daemon::start();
-    // It measures once, when it begins.
+    // The daemon measures once, when it starts.
     assert!(eventually(Duration::from_secs(10), || daemon.log().contains("in a second")), "{}", daemon.log());
     std::thread::sleep(Duration::from_millis(200));
     let (begun, before) = (Instant::now(), daemon.cpu_time());
@@ -189,9 +189,9 @@ fn raised(daemon: &Daemon) -> u64 {
 }
 
 fn a_budget_raises_delays_and_gives_them_back() {
-    /// So little that any load is more, and so much that none is, whatever others have this host do.
+    /// The first budget is below any load, and the second above any load, whatever other processes run on the host.
     const BUDGETS: [&str; 2] = ["0.01%", "50%"];
-    // Tasks are switched on an idle host, too, for more than that.
+    // Switches of tasks cost more than that even on an idle host.
     const OFF: &str = "[samples.tasks]\nenabled = false\n[samples.cgroups]\nenabled = false\n";
     let scratch = Scratch::new("budget");
     let file = scratch.path().join("topstat.toml");
@@ -202,7 +202,7 @@ fn a_budget_raises_delays_and_gives_them_back() {
     assert_eq!(raised(&daemon), 0);
     let busy = Busy::new(20);
     assert!(eventually(Duration::from_secs(30), || raised(&daemon) >= 20), "{}", daemon.log());
-    // The user's own is what it was, and is what the file says; the snapshot says what is so.
+    // The user's own delay, and the file, keep their value; the snapshot shows the delay in effect.
     assert_eq!(daemon.read(DELAY), "3\n");
     assert!(daemon.json("tcp_v4/conns_pps").value["delay_ms"].as_u64() >= Some(20));
     daemon.write(DELAY, 4);
@@ -218,7 +218,7 @@ fn a_budget_raises_delays_and_gives_them_back() {
     }
     assert!(daemon.log().contains("delays raised from level 0 to 1 of 7"), "{}", daemon.log());
     assert!(daemon.read("self").contains("\nchanged\tfrom_level\tto_level\t"));
-    // Not before here: with less load they begin to be taken back.
+    // Only here, since with less load the daemon begins to lower the delays.
     busy.end();
     write(BUDGETS[1]);
     daemon.signal(Signal::HUP);
@@ -248,7 +248,7 @@ fn delays_of_a_killed_daemon_are_found_and_taken_back() {
     let busy = Busy::new(20);
     assert!(eventually(Duration::from_secs(30), || raised(&daemon) >= 10), "{}", daemon.log());
     daemon.kill();
-    // The budget goes on where it was, the user's delay is known.
+    // The budget continues at its last level, and the user's delay is known.
     let mut daemon = Daemon::start_at(Arc::clone(&place), &budget);
     assert!(daemon.says("delays begin at level "), "{}", daemon.log());
     assert!(!daemon.log().contains("delays begin at level 0"), "{}", daemon.log());
@@ -256,7 +256,7 @@ fn delays_of_a_killed_daemon_are_found_and_taken_back() {
     assert_eq!(daemon.read(DELAY), "3\n");
     daemon.kill();
     busy.end();
-    // Without a budget nobody would lower them later.
+    // Without a budget no later step would lower the delays.
     let daemon = Daemon::start_at(place, &[]);
     assert!(eventually(Duration::from_secs(5), || raised(&daemon) == 0), "{}", daemon.log());
     assert_eq!(daemon.read(DELAY), "3\n");

@@ -24,7 +24,8 @@ const PPS: &str = "tcp_v4/conns_pps";
 const BPS: &str = "tcp_v4/conns_bps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 
-/// A few sockets have nearly all; and nearly all have the same, with ties across the border of the top.
+/// In one load a few sockets have nearly all traffic; in the other nearly all sockets have equal traffic, with ties across
+/// the border of the top.
 fn loads(connections: usize) -> [(&'static str, Dist); 2] {
     [
         ("skewed", Dist::Zipf { exponent: 1.0, max: pace::work(40, 10) * (connections as u64).isqrt() }),
@@ -32,14 +33,15 @@ fn loads(connections: usize) -> [(&'static str, Dist); 2] {
     ]
 }
 
-/// Client and server each on a CPU of its own: every socket is then counted, and ranked, on both.
+/// Puts client and server on separate CPUs: every socket is then counted, and ranked, on both.
 fn apart(config: Config) -> Config {
     let (client_cpu, server_cpu) = two_cpus().unzip();
     Config { client_cpu, server_cpu, ..config }
 }
 
-/// What is wrong with the rows as the top of these values. Rows of others' sockets are left out, and of connections that have
-/// closed, whose addresses may be used again: those who are in the table take the place of as many of ours. Which of equal values is shown at the border is open; the value is not.
+/// The differences between the rows and the top of these values. Rows of other processes' sockets, and rows of closed
+/// connections (whose addresses may be used again), are left out: each of them takes the place of one of ours. If several
+/// sockets have the value at the border, any of them may be shown; the value itself is fixed.
 fn faults(view: &View, truth: &HashMap<Key, u64>) -> Vec<String> {
     let mut wrong = Vec::new();
     let ours: Vec<_> = view.sockets.iter().filter(|s| !s.closed && truth.contains_key(&s.key)).collect();
@@ -64,7 +66,7 @@ fn faults(view: &View, truth: &HashMap<Key, u64>) -> Vec<String> {
     wrong
 }
 
-/// The snapshot must be the true top, and say that it is. What a peek alone would have shown is only noted.
+/// The snapshot must be the true top, and say so. The result of a peek is only noted.
 fn assert_exact(watch: &mut Watch, path: &str, scale: u64, truth: &HashMap<Key, u64>, title: &str) {
     let truth: HashMap<Key, u64> = truth.iter().map(|(key, value)| (*key, value * scale)).collect();
     let peek = watch.peek(path);
@@ -73,7 +75,7 @@ fn assert_exact(watch: &mut Watch, path: &str, scale: u64, truth: &HashMap<Key, 
     let wrong = faults(&view, &truth);
     assert!(wrong.is_empty(), "{title}: {}\n{:#?}", view.summary(), &wrong[..wrong.len().min(8)]);
     assert!(view.snapshot.is_proven(), "{title}: at rest every row can be proven: {}", view.summary());
-    // What is proven without looking at every object must be right as well.
+    // Rows that are proven without a look at every object must be right as well.
     assert!(peeked || !peek.snapshot.is_proven(), "{title}: proven, but wrong: {}", peek.summary());
     let how = if peek.snapshot.is_proven() { "at once" } else { "after a refill" };
     let ties = truth.values().filter(|v| Some(**v) == view.sockets.last().map(|s| s.value)).count();
@@ -101,7 +103,7 @@ fn tcp(sockets: usize) {
         let title = format!("{sockets} sockets, {name}:");
         let packets = truth.iter().map(|(key, counts)| (*key, counts.packets())).collect();
         let bytes: HashMap<Key, u64> = truth.keys().map(|key| (*key, truth::carried(&truth, key).0)).collect();
-        // The kernel's counts are the generator's.
+        // The kernel's counts equal the generator's.
         for (conn, turns) in load.connections().iter().zip(plan.counts()) {
             let (carried, again) = truth::carried(&truth, &key(conn, End::Client));
             assert_eq!(carried - again, turns * 128);
@@ -120,7 +122,7 @@ fn tcp_10000_sockets() {
     tcp(10_000);
 }
 
-/// Datagrams are counted by the generator alone, packets too.
+/// Only the generator counts datagrams; packets are taken from it, too.
 fn udp(sockets: usize) {
     let connections = sockets / 2;
     let config = Config { proto: Proto::Udp, udp_server: UdpServer::PerClient, connections, ..Config::default() };
@@ -153,8 +155,8 @@ fn udp_10000_sockets() {
     udp(10_000);
 }
 
-/// Connections close, and new ones take their places, all the while. What has closed is not shown; what is there is
-/// ranked by what it did, and the packets that came after the close are not taken for lost memory.
+/// Connections close, and new ones take their places, all the time. Closed connections are not shown; open ones are ranked by
+/// their traffic, and packets that arrive after the close are not counted as lost memory.
 fn with_churn() {
     const CONNECTIONS: usize = 500;
     for (name, dist) in loads(CONNECTIONS) {
@@ -201,7 +203,7 @@ fn with_churn() {
     }
 }
 
-/// More connections close than a table has entries: those that were turned away before are shown then.
+/// More connections close than a table has entries: then the table shows sockets that it had no room for before.
 fn after_the_top_has_closed() {
     const CONNECTIONS: usize = 1500;
     const CLOSED: usize = 600;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The generator's own counts, which other tests take for the truth: where something outside of it could make them wrong.
+//! The generator's own counts, which other tests take for the truth, where events outside the generator could make them
+//! wrong.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,13 +13,13 @@ pub fn cases() -> Vec<Case> {
 }
 
 const CONNECTIONS: usize = 20;
-/// Few more ports than are open at once, so that a replacement has the port of one that was retired before.
+/// Few more ports than are open at once, so that a replacement gets the port of a connection that was retired before.
 const PORTS: std::ops::RangeInclusive<u16> = 40_000..=40_063;
-/// Runs until a port came round; one has about eighty replacements.
+/// Runs until a port is used again; each run has about eighty replacements.
 const RUNS: usize = 20;
 
-/// Every datagram is counted to the connection that it is of, which the server tells by its address alone, although later
-/// connections of the same run have that address again.
+/// Every datagram is counted to its connection, which the server identifies by the address alone, although later connections
+/// of the same run have that address again.
 fn ports_that_come_round() {
     let net = Netns::new("ports");
     net.inside(|| {
@@ -48,7 +49,7 @@ fn ports_that_come_round() {
             }
         }
         assert!(again > 0, "{udp_server:?}: no port came round in {replaced} replacements, so this shows nothing");
-        // Those that are open now are known to the server, whoever had their ports before.
+        // The server knows the connections that are open now, whichever connection had their ports before.
         all_counted(&load.run(&Plan::new(vec![5; CONNECTIONS]), &limits()).unwrap(), udp_server);
         note(format!("{udp_server:?}: {replaced} replacements, of which {again} had a port again"));
     }

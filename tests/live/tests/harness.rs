@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The harness itself: a test that is tried again must not be able to hide a defect.
+//! The harness itself: repeating a test must not hide a defect.
 
 use topstat_live::harness::itself;
 use topstat_live::tally::Tally;
@@ -18,14 +18,14 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// What a test has sent itself is not taken for others' traffic; so what topstat counts too much is a defect, and no reason
-/// to try again. Others' traffic is seen, in whatever network namespace it is.
+/// The test's own packets are not taken for other traffic, so an excess in topstat's counts is a defect, and no reason to
+/// repeat the test. Traffic of other processes is seen in every network namespace.
 fn a_test_s_own_packets_are_no_excuse() {
     use std::time::Duration;
     let mut tally = Tally::new();
     let udp = Witness::new(Transport::Udp);
     tally.during(|| std::thread::sleep(Duration::from_millis(200)));
-    // Other programs of this host may have sent a few.
+    // Other programs of this host may have sent a few packets.
     let (own, others) = (tally.packets(), udp.others(tally.packets()));
     assert!(own > 1000 && others < own / 10, "{own} packets, and {others} of others");
 

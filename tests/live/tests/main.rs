@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! topstat on the running kernel, with real traffic, against a ground truth that topstat did not produce.
 //!
-//! What is about a family is in the family's folder (`families/<name>/live`), what is about the engine, the daemon, or
-//! what is pinned is here. build.rs finds both: a module that has `pub fn cases()` has tests, one that has
-//! `pub fn play()` has roles for other processes. Names of tests begin with their module's: `inet::right::udp`.
+//! Tests of a family are in the family's folder (`families/<name>/live`); tests of the engine, the daemon and pinned state
+//! are here. build.rs finds both: a module with `pub fn cases()` has tests, a module with `pub fn play()` has roles for other
+//! processes. The name of a test begins with the name of its module: `inet::right::udp`.
 //!
-//! Traffic stays on loopback, or in network namespaces that the tests make. Other traffic may exist on the host: rows
-//! are told by their addresses.
+//! Traffic stays on loopback, or in network namespaces that the tests make. The host may have other traffic: tests recognise
+//! rows by their addresses.
 
 use std::process::ExitCode;
 
-/// Plays a role, if it knows it.
+/// Plays a role, if it knows the role.
 type Play = fn(&str, &[String]) -> Option<ExitCode>;
 
 include!(concat!(env!("OUT_DIR"), "/modules.rs"));

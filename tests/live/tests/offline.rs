@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tables of a CPU that is taken offline and comes back. (The account of tasks without it is a test of tasks.)
+//! Tables of a CPU that goes offline and comes back. (A test of tasks covers the account of tasks without that CPU.)
 
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,10 @@ pub fn cases() -> Vec<Case> {
 const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 const CONNECTIONS: usize = 20;
-/// An answer takes no longer for it.
+/// The maximum time of an answer, also while the CPU is offline.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Runs this thread, and those that it begins, on one CPU.
+/// Runs `what`, and the threads that it starts, on one CPU.
 fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
     let before = rustix::thread::sched_getaffinity(None).expect("the CPUs of this thread");
     let mut one = CpuSet::new();
@@ -45,7 +45,7 @@ fn speak(load: &mut Load) {
     assert_eq!(report.transactions, turns * CONNECTIONS as u64);
 }
 
-/// Of each snapshot, whether that CPU has counted anything, and whether it is stale. No other may be.
+/// Whether this CPU is stale in the snapshot. It must have counted something, and no other CPU may be stale.
 fn stale(view: &View, cpu: usize) -> bool {
     let cpus = &view.snapshot.cpus;
     let own = cpus.iter().find(|c| c.cpu as usize == cpu).unwrap_or_else(|| panic!("no CPU {cpu}: {}", view.summary()));
@@ -75,7 +75,7 @@ fn its_tables_are_as_they_were() {
     let offline = Offline::take(goes);
     let alone = look(&mut watch, &load);
     assert_eq!((alone.0, alone.1), (true, true), "a CPU that is offline can't be brought to the instant");
-    // Those who spoke on it go on elsewhere: their objects are in the tables of both.
+    // The threads that ran on it continue on the other CPU: their objects are in the tables of both.
     speak(&mut load);
     let later = look(&mut watch, &load);
     assert_eq!((later.0, later.1), (true, true));
@@ -102,7 +102,7 @@ fn the_tree_tells_it() {
     let json = daemon.json(BYTES);
     assert!(begun.elapsed() < pace::patience(PATIENCE), "{:?}", begun.elapsed());
     assert_eq!(json.value["stale_cpus"], serde_json::json!([goes]));
-    // A setting is taken while it is away, and when it is back.
+    // A setting takes effect while the CPU is offline, and when it is back.
     daemon.write("tcp_v4/conns_pps/period", 2000);
     speak(&mut load);
     drop(offline);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is pinned outlives who pinned it, and the builds of its programs: not one push is lost or counted twice.
+//! Pinned state outlives the process that pinned it, and the builds of its programs: no push is lost or counted twice.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// Waits for something that lasts for less than the scheduler's pauses.
+/// Busy-waits for a state that is shorter than the scheduler's pauses.
 fn spin(patience: Duration, ask: impl Fn() -> bool) {
     let begun = Instant::now();
     while !ask() && begun.elapsed() < patience {
@@ -55,7 +55,7 @@ fn spin(patience: Duration, ask: impl Fn() -> bool) {
     }
 }
 
-/// What is pinned is found, its programs are replaced by another build's, and it is gone when it is removed.
+/// Pinned state is found, its programs are replaced by another build's, and it is gone after its removal.
 fn found_replaced_and_removed() {
     let nest = Nest::new("basics");
     assert!(pinned::open(&nest.pins, inet()).unwrap().is_none());
@@ -76,7 +76,7 @@ fn found_replaced_and_removed() {
         note(format!("{adopted:?}: {status:?}"));
     }
     assert!(seen[0] == seen[1] && seen[2] == seen[3], "{seen:?}");
-    // The gates stay, all other programs are new.
+    // The gates stay; all other programs are new.
     let expected = (nest::programs().len(), nest::gates());
     assert_eq!((seen[0].len(), seen[0].intersection(&seen[2]).count()), expected, "{seen:?}");
     let files = nest.files();
@@ -101,10 +101,11 @@ impl ConcatIds for Vec<BTreeSet<u32>> {
     }
 }
 
-/// Whoever loads is killed amid it, again and again: what it leaves is not taken for a state, and is removed.
+/// The process that loads is killed repeatedly while it loads: the next one does not take the rest for a state, and removes
+/// it.
 fn killed_while_it_loads() {
     const KILLS: u32 = 6;
-    /// More, until one has come amid pinning: beside other tests they may all come too late.
+    /// The maximum number of kills until one hits the pinning: beside other tests all kills may come too late.
     const MOST_KILLS: u32 = 24;
     let nest = Nest::new("loading");
     let mut random = Random::new();
@@ -117,7 +118,7 @@ fn killed_while_it_loads() {
     while kills < KILLS || (partial == 0 && kills < MOST_KILLS) {
         kills += 1;
         let role = Role::start("adopter", &[nest.dir.to_str().unwrap(), ""]);
-        // Most of them once they have begun to pin.
+        // Most kills come after pinning has begun.
         if kills % 3 != 1 {
             spin(takes * 20, || nest.partial().join("maps/banks").exists());
             std::thread::sleep(random.below(Duration::from_millis(2)));
@@ -145,9 +146,9 @@ fn killed_while_it_loads() {
     tally.check(&mut nest.watch(), "after all");
 }
 
-/// 50 times somebody adopts what is pinned, and is killed, while datagrams are sent: 30 of them while they read, 10 while
-/// they load other programs, 10 about when they replace them (pins_faults has what is left then, made on purpose). After
-/// each, the counts are the generator's.
+/// 50 times a process adopts the pinned state and is killed while datagrams are sent: 30 times while it reads, 10 times while
+/// it loads other programs, 10 times at about the time when it replaces them (pins_faults makes the states that this leaves
+/// on purpose). After each kill the counts equal the generator's.
 fn killed_at_random_moments() {
     const KILLS: u32 = 50;
     let nest = Nest::new("killed");
@@ -160,7 +161,7 @@ fn killed_at_random_moments() {
     let mut tally = Tally::new();
     let mut amid = 0;
     for round in 0..KILLS {
-        // One that nobody has pinned yet, where programs are to be replaced.
+        // For rounds that replace programs, a build that no process has pinned yet.
         let build = if round % 5 < 3 { "other".to_owned() } else { round.to_string() };
         tally.during(|| {
             let was_whole = nest.family().join("build").is_symlink();
@@ -172,7 +173,7 @@ fn killed_at_random_moments() {
                 }
                 3 => std::thread::sleep(random.below(takes * 3 / 2)),
                 _ => {
-                    // The name of the build is gone while programs are replaced.
+                    // While programs are replaced, the name of the build is absent.
                     let replacing = || !nest.family().join("build").is_symlink();
                     if was_whole {
                         spin(takes * 5, replacing);
@@ -194,7 +195,7 @@ fn killed_at_random_moments() {
     note(format!("{KILLS} kills, {amid} of them amid replacing: all of {} packets", tally.packets()));
 }
 
-/// 10 times the programs are replaced by another build's while datagrams are sent; nothing grows with it.
+/// 10 times another build's programs replace the programs while datagrams are sent; no resource grows.
 fn replaced_under_load() {
     const UPGRADES: u32 = 10;
     let nest = Nest::new("replaced");
@@ -224,7 +225,7 @@ fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("its descriptors").count()
 }
 
-/// The programs that are attached, so that they can be attached again.
+/// The attached programs, kept so that they can be attached again.
 struct Build(Vec<OwnedFd>);
 
 /// The programs behind gates.
@@ -232,7 +233,7 @@ fn gated() -> Vec<&'static str> {
     nest::programs().iter().filter_map(|name| name.strip_suffix("_enter")).collect()
 }
 
-/// The other programs, without those of samples that are off: they are not attached.
+/// The other programs, without the programs of disabled samples, which are not attached.
 fn ungated(family: &Path) -> Vec<&'static str> {
     let gated = gated();
     let names = nest::programs().iter().map(String::as_str);
@@ -246,7 +247,7 @@ impl Build {
         Self(ungated(family).into_iter().chain(gated()).map(open).collect())
     }
 
-    /// Attaches them in place of whatever is, in the way that topstat does.
+    /// Attaches the programs in place of the current ones, in topstat's way.
     fn attach(&self, links: &[Link], gates: &[MapHandle]) {
         let (cgroup, gated) = self.0.split_at(links.len());
         for (link, program) in links.iter().zip(cgroup) {
@@ -261,7 +262,7 @@ impl Build {
     }
 }
 
-/// Two builds take turns, as fast as it goes, for as long as given. Returns how often.
+/// Attaches two builds in turn at full speed for the given time. Returns the number of replacements.
 fn take_turns(nest: &Nest, time: Duration) -> u32 {
     let family = nest.family();
     let one = Build::of(&family);
@@ -276,13 +277,13 @@ fn take_turns(nest: &Nest, time: Duration) -> u32 {
         one.attach(&links, &gates);
         two.attach(&links, &gates);
         turns += 2;
-        // The load needs a CPU, too.
+        // The load needs CPU time, too.
         std::thread::sleep(Duration::from_micros(500));
     }
     turns
 }
 
-/// What replaces a program does so in one step: thousands of times, nothing is lost.
+/// A replacement of a program is one atomic step: in thousands of replacements nothing is lost.
 fn replaced_thousands_of_times() {
     let nest = Nest::new("turns");
     drop(nest.adopt(&TABLES, &everything()));
@@ -294,9 +295,10 @@ fn replaced_thousands_of_times() {
     note(format!("{turns} turns: all of {} packets", tally.packets()));
 }
 
-/// The same for what is counted behind a gate, while one packet in twenty is lost and its segment sent again. The kernel
-/// leaves out an event that comes while the same program runs on that CPU, and counts that; the socket's next event makes
-/// up for it. So the last ones of as many sockets may be missing, and of no more.
+/// As [`replaced_thousands_of_times`], for a count behind a gate, while one packet in twenty is lost and its segment
+/// retransmitted. The kernel skips an event that comes while the same program runs on that CPU, and counts the skipped event;
+/// the socket's next event makes up for it. So for each skipped event the last packets of one socket may be missing, and no
+/// more.
 fn replaced_while_segments_are_sent_again() {
     const RETRANS: &str = "tcp_v4/conns_retrans";
     const CONNECTIONS: usize = 40;

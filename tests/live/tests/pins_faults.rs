@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is wrong with pinned state is repaired, or said; and what users have set stays.
+//! Faults in pinned state are repaired or reported; settings of users stay.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -45,13 +45,13 @@ fn refused(what: Result<(Arc<dyn State>, Adopted), Error>) -> String {
     }
 }
 
-/// That it counts, and every datagram.
+/// Asserts that the state counts every datagram.
 fn assert_counting(nest: &Nest, tally: &mut Tally, title: &str) {
     tally.during(|| std::thread::sleep(Duration::from_millis(50)));
     tally.check(&mut nest.watch(), title);
 }
 
-/// What was set of a table is not set anew by who adopts it, whatever that one was told; nor is its number of rows.
+/// An adopting process does not change the settings of a table, whatever its own options are; nor the number of rows.
 fn settings_and_rows_stay() {
     let nest = Nest::new("settings");
     let (state, _) = nest.adopt(&TABLES, &Options { top: 10, ..Options::default() });
@@ -67,17 +67,17 @@ fn settings_and_rows_stay() {
         let off = state.settings(&table("tcp_v4/conns_pps")).unwrap();
         assert!(!off.enabled, "only a fresh load says which tables are on");
         let notes = pinned::kept(&*state, &Options { threads: true, ..options.clone() });
-        // Sockets are no threads, whatever is asked for.
+        // Sockets are no threads, whatever the options say.
         assert!(notes.len() == 1 && notes[0].contains("10 rows, not 20") && notes[0].contains("unload"), "{notes:?}");
         assert_eq!(pinned::kept(&*state, &Options { top: 10, ..options }), [""; 0]);
     }
-    // Two processes that set see each other's.
+    // Each of two processes sees the settings that the other makes.
     let (mine, other) = (nest.adopt(&TABLES, &everything()).0, pinned::open(&nest.pins, inet()).unwrap().unwrap());
     update(&*mine, &info, |settings| settings.delay_ms = 5).unwrap();
     assert_eq!(other.settings(&info).unwrap().delay_ms, 5);
 }
 
-/// A link, a gate or a program that somebody has removed is put back; the tables stay.
+/// A removed link, gate or program is put back; the tables stay.
 fn what_is_missing_is_put_back() {
     let nest = Nest::new("missing");
     drop(nest.adopt(&TABLES, &everything()));
@@ -111,12 +111,12 @@ fn what_is_missing_is_put_back() {
 fn libbpf_pin(link: &mut Link, to: &Path) {
     let path = std::ffi::CString::new(to.to_str().unwrap()).unwrap();
     use std::os::fd::AsRawFd as _;
-    // SAFETY: a descriptor, and a string that ends in 0.
+    // SAFETY: the descriptor is open, and the string ends in 0.
     let done = unsafe { libbpf_sys::bpf_obj_pin(link.as_fd().as_raw_fd(), path.as_ptr()) };
     assert_eq!(done, 0, "pin a link twice");
 }
 
-/// Some programs are of one build and some of another, and files lie about: it counts all the while.
+/// Some programs belong to one build and some to another, and there are leftover files: the state counts all the time.
 fn a_half_finished_upgrade_is_finished() {
     let nest = Nest::new("half");
     drop(nest.adopt(&TABLES, &everything()));
@@ -124,7 +124,7 @@ fn a_half_finished_upgrade_is_finished() {
     let (family, programs) = (nest.family(), nest.family().join("programs"));
     let old = libbpf_rs::Program::fd_from_pinned_path(programs.join(nest::at_cgroup())).unwrap();
     drop(nest.adopt_as("other", &TABLES, &everything()));
-    // As somebody leaves it who is killed before the last program, and the build's name.
+    // The state after a kill before the last program, and the build's name, were replaced.
     let link = Link::open(family.join("links").join(nest::at_cgroup())).unwrap();
     use std::os::fd::AsRawFd as _;
     // SAFETY: descriptors of a link and of a program; no options.
@@ -143,8 +143,8 @@ fn a_half_finished_upgrade_is_finished() {
     assert_eq!(nest.files().into_iter().filter(odd).count(), 0);
 }
 
-/// A killed reader leaves objects without an entry: see `refills` in the engine's abi.h. The table is dynamic, for the rows
-/// of a static one are proven by its total, whatever its entries are.
+/// A killed reader leaves objects without an entry: see `refills` in the engine's abi.h. The table is dynamic, because the
+/// total proves the rows of a static table, whatever its entries are.
 fn a_reader_killed_amid_a_refill() {
     const REFILLS: std::ops::Range<usize> = 4..8;
     const DYNAMIC: &str = TABLES[0];
@@ -167,7 +167,7 @@ fn a_reader_killed_amid_a_refill() {
     assert_eq!(watch.peek(DYNAMIC).snapshot.proven, 0, "the table was to be distrusted");
     assert_eq!(refills(), begun + 1, "whoever finds it ends it");
     assert!(watch.snapshot(DYNAMIC).snapshot.is_proven() && refills() % 2 == 0);
-    // Many refill at once: all of them prove what they show.
+    // Many readers refill at once: all of them prove their rows.
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -180,13 +180,13 @@ fn a_reader_killed_amid_a_refill() {
             });
         }
     });
-    // A datagram of another test that interrupts a refill is counted, not ordered, and so bounds rows for a period.
+    // A datagram of another test that interrupts a refill is counted but not ordered, and so bounds rows for a period.
     let proven = eventually(Duration::from_secs(10), || watch.snapshot(DYNAMIC).snapshot.is_proven());
     assert!(proven, "{:?}", watch.snapshot(DYNAMIC).snapshot.lost);
     tally.check(&mut watch, "after all");
 }
 
-/// What can't be used is removed and made anew; opening it says so, and changes nothing.
+/// Unusable state is removed and made anew; opening it returns an error, and changes nothing.
 fn garbage_in_place_of_state() {
     let nest = Nest::new("garbage");
     let family = nest.family();
@@ -209,7 +209,7 @@ fn garbage_in_place_of_state() {
                 .unwrap();
         }),
         ("a map of another size", &|| {
-            // What is kept of closed connections, which is not there on every kernel.
+            // The map of closed connections, which not every kernel has.
             let map =
                 ["kept", "census"].map(|name| family.join("maps").join(name)).into_iter().find(|map| map.exists());
             fs::remove_file(map.as_ref().unwrap()).unwrap();
@@ -234,19 +234,19 @@ fn garbage_in_place_of_state() {
         assert_eq!((adopted, state.programs().len()), (Adopted::Loaded, nest::programs().len()), "{fault}");
         assert_counting(&nest, &mut Tally::new(), fault);
     }
-    // What is not topstat's stays, and is said to be in the way of nothing.
+    // Files of others stay, and the removal does not report them.
     fs::create_dir(nest.dir.join("foreign")).unwrap();
     let removed = pinned::remove(&nest.pins).unwrap();
     assert!(nest.dir.join("foreign").exists() && !removed.contains(&nest.dir) && nest.files().len() == 2);
 }
 
-/// How often a program is given maps with garbage in them.
+/// The number of rounds in which maps with garbage are used.
 const GARBAGE_ROUNDS: u64 = 12;
-/// What reads one table, on a busy host.
+/// The time limit of a command that reads one table on a busy host.
 const READS: Duration = Duration::from_secs(20);
 
-/// Whoever may write to what is pinned may write anything: what reads it shows something that adds up, or says what is
-/// wrong. It neither panics nor goes on for ever; and the daemon after it adopts what is there, or makes it anew.
+/// A process that may write to pinned maps may write anything: a reader shows figures that add up, or reports the fault. It
+/// neither panics nor runs for ever; and the next daemon adopts the state, or makes it anew.
 fn garbage_in_maps() {
     let seed = std::env::var("TOPSTAT_GARBAGE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()));
@@ -267,7 +267,7 @@ fn garbage_in_maps() {
         let mut tally = Tally::new();
         tally.during(|| std::thread::sleep(Duration::from_millis(20)));
         let maps = nest.family().join("maps");
-        // The last two are not there on every kernel.
+        // The last two are not on every kernel.
         let is_there = |name: &&str| maps.join(name).exists();
         let names: Vec<_> = ["banks", "settings", "census", "kept", "ended"].into_iter().filter(is_there).collect();
         let name = names[random(names.len())];
@@ -275,7 +275,7 @@ fn garbage_in_maps() {
         for key in 0..map.max_entries() {
             let key = key.to_ne_bytes();
             let mut value = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
-            // All of it, or some words here and there.
+            // Overwrites the whole value, or single words.
             let words = if random(3) == 0 { value.len() / 4 } else { 1 + random(200) };
             for _ in 0..words {
                 let at = random(value.len() / 4) * 4;
@@ -284,7 +284,7 @@ fn garbage_in_maps() {
             }
             map.update(&key, &value, MapFlags::ANY).unwrap();
         }
-        // Programs push to it.
+        // Programs push to the map.
         tally.during(|| std::thread::sleep(Duration::from_millis(20)));
         let stat = format!("{}/stat", TABLES[0]);
         let dump = format!("{}/dump", TABLES[1]);
@@ -325,7 +325,7 @@ fn garbage_in_maps() {
     note(format!("{GARBAGE_ROUNDS} rounds: {shown} commands have shown something, {refused} said what is wrong"));
 }
 
-/// Another topstat's state is neither used nor removed, but by removing all.
+/// The state of another ABI is neither used nor removed; only the removal of everything removes it.
 fn another_abi_is_refused() {
     let nest = Nest::new("abi");
     drop(nest.adopt(&TABLES, &everything()));
@@ -343,7 +343,7 @@ fn another_abi_is_refused() {
     assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Loaded);
 }
 
-/// Of those who come at the same time one loads, and the others find it.
+/// Of several processes that adopt at the same time one loads, and the others find the state.
 fn two_at_once() {
     const ADOPTERS: usize = 4;
     let nest = Nest::new("two");
@@ -356,7 +356,7 @@ fn two_at_once() {
     assert_counting(&nest, &mut Tally::new(), "afterwards");
 }
 
-/// Whoever has it open reads on, what was counted; nothing counts any more.
+/// A process that has the state open can still read its counts; nothing counts any more.
 fn removed_under_load() {
     let nest = Nest::new("removed");
     let (state, _) = adopt(&nest.pins).unwrap();
@@ -388,7 +388,7 @@ fn not_on_a_bpf_file_system() {
         assert!(advice, "{error}");
         note(error);
     }
-    // Least of all is anything removed there.
+    // A removal removes nothing there, either.
     assert!(pinned::remove(&Pins::at(&dir)).is_err() && pinned::status(&Pins::at(&dir)).is_err());
     assert!(dir.join("abi-1/inet/maps").exists());
     fs::remove_dir_all(&dir).unwrap();
@@ -419,13 +419,13 @@ fn a_bpf_file_system_that_is_not_mounted_or_not_writable() {
     let error = refused(adopt(&Pins::at(&mount.0.join("topstat"))));
     assert!(error.contains("Read-only") && error.contains("remount,rw"), "{error}");
     note(error);
-    // Elsewhere than usual it works as well.
+    // In an unusual place it works, too.
     let mount = Mount::new("elsewhere", "rw");
     let pins = Pins::at(&mount.0.join("deep/below"));
     assert_eq!(adopt(&pins).unwrap().1, Adopted::Loaded);
     assert_eq!(adopt(&pins).unwrap().1, Adopted::Found);
     assert!(pinned::remove(&pins).unwrap().len() > 20);
-    // Nobody has mounted it: in a mount namespace of its own, where nobody else sees it.
+    // The file system is not mounted: in a new mount namespace, which no other process sees.
     let mut role = Role::start("unmounted", &[]);
     assert_eq!(role.hear(), "None");
     assert_eq!(role.hear(), "Loaded mounted");

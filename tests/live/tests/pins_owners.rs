@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is pinned belongs to root alone, with every directory above it: nobody else can have root adopt what is not
-//! topstat's, or remove what is elsewhere.
+//! Pinned state, and every directory above it, belongs to root alone: no other user can make root adopt state that is not
+//! topstat's, or remove files elsewhere.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -33,21 +33,21 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Somebody without privileges, who is no user of this host.
+/// A uid without privileges, which no user of this host has.
 const SOMEBODY: u32 = 64_999;
-/// How often root looks while somebody exchanges names.
+/// The number of root's attempts while another user exchanges names.
 const ROUNDS: u32 = 2000;
-/// The longest that this goes on, on a slow host.
+/// The maximum duration of the race on a slow host.
 const RACE: Duration = Duration::from_secs(4);
 
-/// A BPF file system of a test's own, unmounted when dropped.
+/// A test's BPF file system, unmounted when dropped.
 struct Bpffs {
     dir: PathBuf,
     _scratch: Scratch,
 }
 
 impl Bpffs {
-    /// Mounted with this mode, below a directory that all may look into.
+    /// Mounts it with this mode, below a directory that all users may look into.
     fn new(name: &str, mode: &str) -> Self {
         let scratch = Scratch::new(name);
         let dir = scratch.path().join("bpf");
@@ -73,7 +73,7 @@ fn adopt(pins: &Pins) -> Result<(Arc<dyn State>, Adopted), topstat_kernel::Error
     pinned::adopt(pins, inet(), &TABLES.map(table), &everything())
 }
 
-/// That all who use what is pinned refuse it, with all of these words.
+/// Asserts that every use of the pins is refused, with all of these words in the message.
 fn assert_refused(pins: &Pins, title: &str, words: &[&str]) {
     let answers = [
         ("adopt", adopt(pins).err()),
@@ -92,8 +92,8 @@ fn assert_refused(pins: &Pins, title: &str, words: &[&str]) {
     }
 }
 
-/// Makes the directory where a daemon would, as the user `SOMEBODY`; and then exchanges, as whoever it was started as, a
-/// leftover with a link to `victim` until it is told to stop.
+/// Makes the directory where a daemon would, as the user `SOMEBODY` if `who` says so. Then it exchanges a leftover with a
+/// link to `victim` until a line on its input stops it.
 pub fn planter(dir: &str, victim: &str, who: &str) {
     let abi = Path::new(dir).join(format!("abi-{}", inet().abi));
     if who == "somebody" {
@@ -110,7 +110,7 @@ pub fn planter(dir: &str, victim: &str, who: &str) {
     say("planted");
     let told = std::thread::spawn(told);
     while !told.is_finished() {
-        // Root may have removed either of them.
+        // Root may have removed either name.
         for _ in 0..50 {
             if renameat_with(CWD, &partial, CWD, &link, RenameFlags::EXCHANGE).is_err() {
                 plant();
@@ -120,7 +120,7 @@ pub fn planter(dir: &str, victim: &str, who: &str) {
     say("done");
 }
 
-/// Files that root must not remove: in a directory called as one of the leftover's is.
+/// Files that root must not remove, in a directory with the name of a leftover's directory.
 fn victims(scratch: &Scratch) -> (PathBuf, [PathBuf; 2]) {
     let root = scratch.path().join("elsewhere");
     fs::create_dir_all(root.join("victim")).unwrap();
@@ -129,7 +129,8 @@ fn victims(scratch: &Scratch) -> (PathBuf, [PathBuf; 2]) {
     (root, files)
 }
 
-/// Has root clean up, and adopt, again and again, while names are exchanged. Gives how often it could.
+/// Lets root remove, again and again, while names are exchanged. Returns how often the removal succeeded, and how often it
+/// was refused.
 fn race(pins: &Pins, role: &mut Role, victims: &[PathBuf]) -> (u32, u32) {
     let (mut done, mut refused) = (0, 0);
     let begun = Instant::now();
@@ -150,7 +151,7 @@ fn race(pins: &Pins, role: &mut Role, victims: &[PathBuf]) -> (u32, u32) {
     (done, refused)
 }
 
-/// It was there before the daemon, in a BPF file system that everybody may write to.
+/// The directory existed before the daemon, in a BPF file system that all users may write to.
 fn another_users_directory_is_refused() {
     let bpffs = Bpffs::new("planted", "1777");
     let pins = bpffs.pins();
@@ -164,7 +165,7 @@ fn another_users_directory_is_refused() {
     let words = [dir.as_str(), &uid, "mount -t bpf -o mode=700 bpf /sys/fs/bpf"];
     assert_refused(&pins, "another user's directory", &words);
     assert!(!pins.dir().join(format!("abi-{}/inet", inet().abi)).exists(), "something was pinned there");
-    // Nor is one that leads to a directory of root's.
+    // Nor may the directory be a link to a directory of root.
     fs::remove_dir_all(pins.dir()).unwrap();
     let bystander = bpffs.dir.join("roots");
     fs::create_dir(&bystander).unwrap();
@@ -174,7 +175,7 @@ fn another_users_directory_is_refused() {
     assert!(bystander.exists() && pins.dir().is_symlink());
 }
 
-/// As it was found: root's `topstat unload` deleted a file elsewhere.
+/// The defect as it was found: root's `topstat unload` deleted a file elsewhere.
 fn a_race_with_a_link_removes_nothing_elsewhere() {
     let bpffs = Bpffs::new("race", "1777");
     let (scratch, pins) = (Scratch::new("race-victims"), bpffs.pins());
@@ -187,7 +188,7 @@ fn a_race_with_a_link_removes_nothing_elsewhere() {
     note(format!("refused {refused} times while names were exchanged"));
 }
 
-/// What removes does not depend on whose directory it is: a link is removed, and never what it leads to.
+/// The removal does not depend on the owner of the directory: it removes a link, and never the target of a link.
 fn a_race_in_roots_own_directory_removes_nothing_elsewhere() {
     let bpffs = Bpffs::new("own-race", "700");
     let (scratch, pins) = (Scratch::new("own-race-victims"), bpffs.pins());
@@ -195,13 +196,14 @@ fn a_race_in_roots_own_directory_removes_nothing_elsewhere() {
     let arguments = [pins.dir().to_str().unwrap(), root.to_str().unwrap(), "root"];
     let mut role = Role::start("planter", &arguments);
     role.expect("planted");
-    // As root it made it like any other.
+    // A planter that runs as root makes the directory as root's own.
     let (done, refused) = race(&pins, &mut role, &files);
     note(format!("removed {done} times, in vain {refused} times, while names were exchanged"));
     assert!(done + refused > 0);
 }
 
-/// A link in place of each file and directory, to the very thing: what is above is refused, what is within is no state.
+/// A link replaces each file and directory, and leads to the original: above the state it is refused, within the state it is
+/// no state.
 fn links_are_followed_nowhere() {
     let bpffs = Bpffs::new("links", "700");
     let pins = Pins::at(&bpffs.dir.join("below/topstat"));
@@ -227,7 +229,7 @@ fn links_are_followed_nowhere() {
             assert!(pinned::open(&pins, inet()).is_err(), "{within}: it was opened by a link");
         }
         let (state, adopted) = adopt(&pins).unwrap_or_else(|e| panic!("{within}: {e}"));
-        // Of programs that are attached the pins are not needed.
+        // Attached programs do not need their pins.
         if !within.starts_with("programs") {
             assert_ne!(adopted, Adopted::Found, "{within}: it was found by a link");
             assert!(!place.is_symlink(), "{within}: it is still a link");
@@ -241,7 +243,7 @@ fn links_are_followed_nowhere() {
     }
 }
 
-/// Root's directory, with something in it that is another user's, or that others can write.
+/// A directory of root that contains a file of another user, or a file that other users can write.
 fn pins_of_another_user_are_refused() {
     let nest = Nest::new("owners");
     let family = nest.family();
@@ -263,7 +265,7 @@ fn pins_of_another_user_are_refused() {
         fs::set_permissions(&path, mode).unwrap();
         assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Found, "{within}: it is root's again");
     }
-    // What only lies there is removed with all else; a directory of another user's is not gone into.
+    // A file in the directory is removed with the rest; a directory of another user is not entered.
     chown(family.join("maps/banks"), Some(SOMEBODY), None).unwrap();
     chown(family.join("programs"), Some(SOMEBODY), None).unwrap();
     let error = pinned::remove(&nest.pins).unwrap_err().to_string();
@@ -275,9 +277,9 @@ fn pins_of_another_user_are_refused() {
     assert!(!nest.dir.exists());
 }
 
-/// Directories above: whoever owns one, or can write to it, can exchange what is below.
+/// Directories above: a user who owns one, or can write to it, can exchange the entries below it.
 fn what_others_could_exchange_is_refused() {
-    // With the sticky bit nobody can touch root's directory, and without it everybody can.
+    // With the sticky bit no other user can replace root's directory, and without it every user can.
     let bpffs = Bpffs::new("above", "1777");
     let pins = bpffs.pins();
     assert_eq!(adopt(&pins).unwrap().1, Adopted::Loaded);
@@ -286,7 +288,7 @@ fn what_others_could_exchange_is_refused() {
     assert_refused(&pins, "without the sticky bit", &[bpffs.dir.to_str().unwrap(), "mode 0777", "mode=700"]);
     fs::set_permissions(&bpffs.dir, PermissionsExt::from_mode(0o755)).unwrap();
     let uid = format!("uid {SOMEBODY}");
-    // The mount itself, and what it is mounted below.
+    // The mount point, and the directory above it.
     for above in [&bpffs.dir, bpffs.dir.parent().unwrap()] {
         chown(above, Some(SOMEBODY), None).unwrap();
         assert_refused(&pins, "below another user's directory", &[above.to_str().unwrap(), &uid]);
@@ -294,7 +296,7 @@ fn what_others_could_exchange_is_refused() {
     }
     assert_eq!(adopt(&pins).unwrap().1, Adopted::Found);
     pinned::remove(&pins).unwrap();
-    // Nobody can hide a state by a '..' either.
+    // A '..' can't hide a state either.
     assert_refused(&Pins::at(&bpffs.dir.join("x/../topstat")), "a path with '..'", &["'..'"]);
 }
 
@@ -304,7 +306,7 @@ fn unload(place: &Place) -> Output {
     command.args(["unload", "--pins", pins, "--pid-file", pid_file]).output().expect("topstat unload")
 }
 
-/// Links that are not where it looks keep programs attached, and it says so.
+/// Links that were moved away keep programs attached, and `topstat unload` says so.
 fn unload_says_what_is_still_attached() {
     let nest = Nest::new("moved");
     let place = Place { mount: "/nonexistent".into(), pins: nest.dir.clone(), pid_file: nest_pid_file(&nest) };
@@ -320,12 +322,12 @@ fn unload_says_what_is_still_attached() {
     for word in [at_cgroup(), "still attached", links.to_str().unwrap(), "rm -r"] {
         assert!(said.contains(word), "no '{word}' in: {said}");
     }
-    // Back in its place it is removed, and then there is nothing more to be said.
+    // Back in its place the state is removed, and no message is left.
     fs::rename(&away, &abi).unwrap();
     let output = unload(&place);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.contains(nest.dir.to_str().unwrap())), (Some(0), false), "{said}");
-    // In a file system that nobody can see any more.
+    // In a file system that no process can see any more.
     let bpffs = Bpffs::new("unseen", "700");
     drop(adopt(&bpffs.pins()).unwrap());
     let held = rustix::fs::open(&bpffs.dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();

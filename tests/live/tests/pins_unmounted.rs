@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The BPF file system is unmounted under a daemon, which has it open: the daemon says so, and pins all again where it can.
+//! The BPF file system is unmounted under a daemon that has it open: the daemon reports it, and pins all state again where it
+//! can.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -27,7 +28,7 @@ fn mount_bpf(at: &Path) {
     mount("bpf", at, "bpf", MountFlags::empty(), Some(c"mode=700")).expect("mount a BPF file system");
 }
 
-/// Unmounts it although it is open.
+/// Unmounts the file system although it is open.
 fn unmount_bpf(at: &Path) {
     unmount(at, UnmountFlags::DETACH).expect("unmount the BPF file system");
 }
@@ -61,7 +62,7 @@ impl Sender {
     }
 }
 
-/// All files below.
+/// All files below a directory.
 fn pinned(below: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(below).into_iter().flatten().flatten() {
@@ -103,7 +104,7 @@ fn what_is_unmounted_is_missed_and_pinned_again() {
     assert_eq!(pinned(&place.pins), files);
     sender.send();
     sender.is_shown(&daemon.json(TABLE));
-    // Another process and the daemon set one state.
+    // Another process and the daemon set the same state.
     let pins = place.pins.to_str().unwrap();
     let set = |value| {
         let mut command = topstat_live::role::command("topstat");
@@ -128,7 +129,7 @@ fn what_is_unmounted_is_missed_and_pinned_again() {
 
 fn the_usual_file_system_is_mounted_again() {
     const USUAL: &str = "/sys/fs/bpf";
-    // SAFETY: no other thread of this process needs to share this one's mounts.
+    // SAFETY: no other thread of this process needs to share the mounts of this thread.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).expect("keep mounts to oneself");
     while nest::mounted() {

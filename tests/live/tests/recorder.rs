@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat record` beside a daemon: what was carried is what is recorded, also by a recorder that is killed.
+//! `topstat record` beside a daemon: the records show the traffic that was carried, also after kills of the recorder.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,11 +19,11 @@ pub fn cases() -> Vec<Case> {
 
 const BYTES: &str = "tcp_v4/conns_bytes";
 const PPS: &str = "tcp_v4/conns_pps";
-/// From one record to the next.
+/// The time between two records.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// How many times the recorder is killed.
 const KILLS: u64 = 5;
-/// How long a recorder may take to record.
+/// The maximum time until a recorder has recorded.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Records of a daemon's tables.
@@ -32,7 +32,7 @@ struct Records<'a> {
     dir: &'a Path,
 }
 
-/// A recorder, which is killed when it is dropped.
+/// A recorder, which is killed on drop.
 struct Recorder(Child);
 
 impl Drop for Recorder {
@@ -53,7 +53,7 @@ impl Records<'_> {
         Recorder(child)
     }
 
-    /// All fine records of a table so far, and the gaps between them: each is a line.
+    /// All fine records of a table so far, and the gaps between them; each is a line.
     fn read(&self, table: &str) -> (Vec<String>, Vec<String>) {
         let mut lines = Vec::new();
         let of_table = |place: &Place| format!("{}/{}", place.sample, place.table) == table;
@@ -72,7 +72,7 @@ impl Records<'_> {
         lines.into_iter().partition(|line| !line.contains("\"gap\":{"))
     }
 
-    /// The records of a table, once there are more than so many.
+    /// The records of a table, once there are more than `known`.
     fn more_than(&self, known: usize, table: &str) -> Vec<String> {
         let mut records = Vec::new();
         let came = eventually(PATIENCE, || {
@@ -84,7 +84,7 @@ impl Records<'_> {
     }
 }
 
-/// A record's document, which adds up.
+/// The document of a record, checked to add up.
 fn document(record: &str) -> Document {
     Document::of(&format!("{record}\n"))
 }
@@ -102,14 +102,14 @@ fn what_was_carried_is_what_is_recorded() {
     load.run(&plan, &limits()).unwrap();
     let truth = truth::difference(&before, &truth::settled(&load));
     for (table, of) in [(BYTES, (|counts| counts.bytes()) as fn(&Counts) -> u64), (PPS, |counts| counts.packets())] {
-        // One of them may have been made before the last packet.
+        // One of the records may have been made before the last packet.
         let known = records.read(table).0.len();
         let found = records.more_than(known + 1, table);
         let last = document(found.last().unwrap());
         assert_eq!(last.rows.len(), 128, "{table}: fine records have all rows");
         let mut values: Vec<u64> = truth.values().map(of).collect();
         values.sort_unstable_by(|a, b| b.cmp(a));
-        // Other sockets of the host may be among the rows.
+        // The rows may include other sockets of the host.
         let ours: Vec<_> = last.rows.iter().filter_map(|(key, value)| Some((*value, of(truth.get(key)?)))).collect();
         assert!(!ours.is_empty() && ours.iter().all(|(value, carried)| value == carried), "{table}: {ours:?}");
         let shown: Vec<u64> = ours.iter().map(|(value, _)| *value).collect();
@@ -123,7 +123,7 @@ fn what_was_carried_is_what_is_recorded() {
         recorder.0.kill().unwrap();
         recorder.0.wait().unwrap();
         let known = records.read(BYTES).0.len();
-        // Long enough to be a gap.
+        // Long enough for a gap.
         std::thread::sleep(INTERVAL * 4);
         recorder = records.record();
         records.more_than(known, BYTES);

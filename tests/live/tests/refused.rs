@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel refuses memory, here and there or one call after the other: what can't be loaded is an error and leaves
-//! nothing behind, what has no object is counted as lost, and everything adds up.
+//! The kernel refuses memory, at random or one call after the other: a load that fails is an error and leaves nothing behind,
+//! a push without an object is counted as lost, and everything adds up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
@@ -34,13 +34,14 @@ const PPS: &str = "udp_v4/conns_pps";
 const BYTES: &str = "udp_v4/conns_bytes";
 const CPU: &str = "tasks/cpu";
 
-/// The slabs that local storage of sockets and tasks comes from: objects, the small ones of threads, and the list of a
-/// socket's or a task's storages, whose size depends on the kernel's checks.
+/// The slabs of local storage of sockets and tasks: objects, the small objects of threads, and the list of storages of a
+/// socket or task, whose size depends on the kernel's checks.
 const STORAGE: [&str; 4] = ["kmalloc-cg-1k", "kmalloc-cg-512", "kmalloc-cg-256", "kmalloc-cg-192"];
-/// So many of a hundred allocations are refused.
+/// The percentage of allocations that are refused.
 const PERCENT: u32 = 60;
 
-/// A socket's storage is tried again by each packet. Those that found none are in the total, in `other`, and counted.
+/// Each packet of a socket without storage tries to allocate it again. Packets without storage are in the total, in `other`,
+/// and counted as lost.
 fn sockets_without_storage_at_random() {
     const SOCKETS: usize = 60;
     const TURNS: u64 = 8;
@@ -58,7 +59,7 @@ fn sockets_without_storage_at_random() {
             let (lost, other) = (view.snapshot.lost.no_memory, view.snapshot.other);
             assert_eq!(view.snapshot.total, counted, "{path}: {}", view.summary());
             assert!(lost > 0 && lost < packets, "{path}: the test refuses nothing, or all: {}", view.summary());
-            // All packets are of one size.
+            // All packets have the same size.
             assert_eq!(other * packets, lost * counted, "{path}: {}", view.summary());
             note(view.summary());
         }
@@ -67,7 +68,8 @@ fn sockets_without_storage_at_random() {
     assert_eq!((report.lost, report.transactions), (0, TURNS * SOCKETS as u64));
 }
 
-/// A process's storage is made once, when it begins. What those use that have none is in the total, and counted.
+/// The storage of a process is made once, when the process starts. The CPU time of a process without storage is in the total,
+/// and counted as lost.
 fn tasks_without_storage_at_random() {
     const PROCESSES: usize = 30;
     let mut watch = Watch::load(&[CPU], &endless());
@@ -84,10 +86,10 @@ fn tasks_without_storage_at_random() {
     note(format!("{PROCESSES} processes, {:?}", snapshot.lost));
 }
 
-/// How many calls are tried of each kind, from the first to the last that there is; all of them, if there are no more.
-/// `TOPSTAT_FAULT_ROUNDS` says another number.
+/// The number of calls of each kind that are tried, spread from the first to the last call; all calls, if there are fewer.
+/// `TOPSTAT_FAULT_ROUNDS` sets another number.
 fn rounds() -> u32 {
-    // Each takes some seconds on the kernel that this is for.
+    // On the debug kernel, which this test needs, each call takes some seconds.
     const USUAL: u32 = 10;
     match std::env::var("TOPSTAT_FAULT_ROUNDS") {
         Ok(text) => text.parse().expect("TOPSTAT_FAULT_ROUNDS is a number"),
@@ -111,7 +113,7 @@ fn pinning_whose_system_calls_fail() {
     each_fails("adopt", PPS, &Settings::system_call("bpf"));
 }
 
-/// All programs, maps and links that the kernel has, whosever they are: a guest of tests has no others.
+/// All programs, maps and links in the kernel, of every owner: a guest of tests has no others.
 fn in_the_kernel() -> [BTreeSet<u32>; 3] {
     [
         ProgInfoIter::default().map(|p| p.id).collect(),
@@ -120,14 +122,14 @@ fn in_the_kernel() -> [BTreeSet<u32>; 3] {
     ]
 }
 
-/// What is pinned in a nest, and what was begun and not ended; empty directories are nothing.
+/// The pins of a nest, complete or partial; empty directories do not count.
 fn pins(nest: &Nest) -> Vec<PathBuf> {
     let partial = |path: &PathBuf| path.to_string_lossy().ends_with("-partial");
     nest.files().into_iter().filter(|path| !path.is_dir() || partial(path)).collect()
 }
 
 /// Numbers from 1 to `last`, at most `rounds` of them: all, or at distances that double from either end to the middle.
-/// Between the first calls, which make maps, and the last, which attach, is the verifier with all of its allocations.
+/// Between the first calls, which make maps, and the last, which attach, the verifier makes all its allocations.
 fn spread(last: u32, rounds: u32) -> BTreeSet<u32> {
     if last <= rounds {
         return (1..=last).collect();
@@ -137,8 +139,8 @@ fn spread(last: u32, rounds: u32) -> BTreeSet<u32> {
     (0..steps).flat_map(|i| [distance(i), last + 1 - distance(i)]).collect()
 }
 
-/// Somebody loads, and one call of it fails, each time another one. That is a clear error, or is made up for and all is
-/// counted; and nothing is left.
+/// A process loads, and in each round another of its calls fails. topstat must either return a clear error, or compensate and
+/// count everything; nothing may stay behind.
 fn each_fails(way: &str, path: &str, _faults: &Settings) {
     let nest = Nest::new("faults");
     let before = in_the_kernel();
@@ -155,7 +157,7 @@ fn each_fails(way: &str, path: &str, _faults: &Settings) {
     for nth in &chosen {
         role.tell(&nth.to_string());
         let outcome = match role.hear_or_end() {
-            // The allocator of the program itself was refused memory, and ends it.
+            // The program's own allocator was refused memory, and has ended the program.
             None => {
                 role = start().0;
                 "ended"
@@ -163,7 +165,7 @@ fn each_fails(way: &str, path: &str, _faults: &Settings) {
             Some(line) => match line.split_once(' ').expect("an outcome") {
                 ("error", error) => {
                     assert!(error.starts_with("cannot "), "call {nth} of {calls}: {error}");
-                    // Why, in the kernel's own words.
+                    // The reason, in the kernel's own words.
                     assert!(error.contains("(os error "), "call {nth} of {calls}: {error}");
                     *errors.entry(error.to_owned()).or_default() += 1;
                     "refused"
@@ -191,11 +193,11 @@ fn each_fails(way: &str, path: &str, _faults: &Settings) {
     }
 }
 
-/// The process that loads: says how many calls of it can fail, and has those fail that it is told.
+/// The process that loads: prints how many of its calls can fail, and makes the requested ones fail.
 pub fn faulty(way: &str, path: &str, dir: &str) {
     const ENDLESS: u32 = 1 << 30;
     let nth = Nth::own();
-    // What is found out once and kept: features of the kernel, and how many calls there are then.
+    // A first attempt fills caches (the features of the kernel), so that the number of calls is the number without them.
     drop(attempt(way, path, dir).expect("without faults"));
     clean(way, dir);
     nth.set(ENDLESS);
@@ -231,7 +233,7 @@ fn attempt(way: &str, path: &str, dir: &str) -> Result<Box<dyn Source>, Error> {
     }
 }
 
-/// Whether something that happens now is counted.
+/// Whether a new packet is counted.
 fn counts(mut source: Box<dyn Source>, path: &str) -> Result<(), String> {
     let (one, other) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     one.send_to(&[1], other.local_addr().unwrap()).unwrap();
@@ -240,14 +242,14 @@ fn counts(mut source: Box<dyn Source>, path: &str) -> Result<(), String> {
     if snapshot.total > 0 { Ok(()) } else { Err("nothing is counted".to_owned()) }
 }
 
-/// Whoever has pinned something removes it. What was not pinned for good must not be there.
+/// Removes the state if the way was to pin it. In the other ways nothing may be pinned.
 fn clean(way: &str, dir: &str) {
     if way == "adopt" && Path::new(dir).join(format!("abi-{}", inet().abi)).join(&inet().name).exists() {
         pinned::remove(&Pins::at(Path::new(dir))).expect("remove what is pinned");
     }
 }
 
-/// What was attached, pushed, read and detached has given back all memory of the kernel.
+/// Attaching, pushing, reading and detaching return all memory to the kernel.
 fn nothing_is_leaked() {
     const ROUNDS: usize = 3;
     let round = || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the tests' other processes do. Each says a line when it has done something, and waits for one to go on; it ends
-//! when its input ends.
+//! The other processes of the tests. Each prints a line after each step, and waits for a line to go on; it ends at the end of
+//! its input.
 
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
@@ -12,7 +12,7 @@ use topstat_live::role::{say, told};
 use topstat_live::tally::TABLES;
 use topstat_live::watch::{everything, table};
 
-/// Plays a role, if it is one of these.
+/// Plays a role, if this file defines it.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
     match role {
@@ -38,7 +38,7 @@ fn become_nobody() {
     rustix::thread::set_thread_uid(uid).expect("become a user of no privilege");
 }
 
-/// Tries to load without a privilege, and says what comes of it and what it holds of eBPF afterwards.
+/// Tries to load without a privilege; prints the result and the eBPF objects that it holds afterwards.
 fn unprivileged(what: &str) {
     match what {
         "user" => become_nobody(),
@@ -65,13 +65,13 @@ fn watcher() {
     told();
 }
 
-/// The program itself, with these arguments.
+/// The topstat program, with these arguments.
 fn topstat(arguments: &[String]) -> ExitCode {
     let line = std::iter::once("topstat").chain(arguments.iter().map(String::as_str)).map(Into::into);
     topstat::run(line, &mut topstat::Kernel, &mut topstat::SystemConsole::default()).into()
 }
 
-/// Takes a CPU as a real-time process that never waits, for so many milliseconds.
+/// Occupies a CPU as a real-time process that never waits, for the given milliseconds.
 fn spinner(cpu: &str, ms: &str) {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(cpu.parse().expect("a CPU"));
@@ -85,11 +85,11 @@ fn spinner(cpu: &str, ms: &str) {
     say("done");
 }
 
-/// Runs the daemon where there is no `/dev/fuse`: in a mount namespace of its own, with another `/dev`.
+/// Runs the daemon without `/dev/fuse`: in a new mount namespace with another `/dev`.
 fn no_fuse() {
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
     let options = told().expect("where its things are");
-    // SAFETY: this thread alone, before there is any other.
+    // SAFETY: no other thread exists yet.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("keep mounts to oneself");
     mount("none", "/dev", "tmpfs", MountFlags::empty(), None).expect("another /dev");
@@ -119,7 +119,7 @@ fn no_fuse() {
     told();
 }
 
-/// Adopts what is pinned, or loads and pins it, says which, and reads it again and again until it is killed.
+/// Adopts the pinned state, or loads and pins it; prints which, and reads it again and again until it is killed.
 fn adopter(dir: &str, build: &str) {
     let pins = Pins::at(Path::new(dir)).as_build(build);
     let tables = TABLES.map(table);
@@ -133,7 +133,7 @@ fn adopter(dir: &str, build: &str) {
     }
 }
 
-/// Adopts where nobody has mounted the BPF file system.
+/// Adopts where the BPF file system is not mounted.
 fn unmounted() {
     use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
     // SAFETY: this process has one thread, and shares nothing.
@@ -151,7 +151,7 @@ fn unmounted() {
     say(format!("{:?}", nest.adopt(&TABLES, &everything()).1));
 }
 
-/// Tries to get at what is pinned without a privilege.
+/// Tries to use the pins without a privilege.
 fn unprivileged_pins(dir: &str, what: &str) {
     become_nobody();
     let pins = Pins::at(Path::new(dir));

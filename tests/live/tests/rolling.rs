@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Dynamic tables: the pushes of the last period, whatever the period.
+//! Dynamic tables: the pushes of the last period, for every length of period.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -34,7 +34,8 @@ fn open() -> Load {
     Load::open(config).unwrap()
 }
 
-/// As long as it is held, this thread is kept from running: again and again it runs for [`RUNS_NS`], and pauses for [`PAUSES_NS`].
+/// While this value lives, a signal handler interrupts this thread again and again: it runs for [`RUNS_NS`], and pauses for
+/// [`PAUSES_NS`].
 struct Hindered;
 
 /// Less than a snapshot takes.
@@ -46,20 +47,21 @@ static TIMER: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
 fn run_for(ns: i64) {
     let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let once = libc::itimerspec { it_interval: none, it_value: libc::timespec { tv_sec: 0, tv_nsec: ns } };
-    // SAFETY: a timer that exists as long as signals of it come; the call may be made by a handler.
+    // SAFETY: the timer exists as long as its signals come; a handler may make this call.
     unsafe { libc::timer_settime(TIMER.load(Ordering::Relaxed), 0, &raw const once, std::ptr::null_mut()) };
 }
 
 extern "C" fn pause_and_run(_: libc::c_int) {
     let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSES_NS };
-    // SAFETY: a system call, which a handler may make.
+    // SAFETY: a system call that a handler may make.
     unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
     run_for(RUNS_NS);
 }
 
 impl Hindered {
     fn begin() -> Self {
-        // SAFETY: a handler that makes two system calls, for a signal of this test's process alone, and a timer for this thread.
+        // SAFETY: the handler makes two system calls; the signal belongs to this test's process alone, and the timer to this
+        // thread.
         unsafe {
             let handler: extern "C" fn(libc::c_int) = pause_and_run;
             libc::signal(libc::SIGALRM, handler as libc::sighandler_t);
@@ -86,7 +88,7 @@ impl Drop for Hindered {
     }
 }
 
-/// A read that is kept from running takes longer than a slide of 0.1 ms, each time that it is tried. It says what it can prove, and
+/// A read that is interrupted takes longer than a slide of 0.1 ms, in every attempt. It shows the rows that it can prove, and
 /// never ends with an error.
 fn reads_may_take_longer_than_slides() {
     const ROUNDS: usize = 10;
@@ -125,7 +127,7 @@ fn clients(load: &Load) -> Vec<Key> {
     load.connections().iter().map(|c| Key::new(c.client_addr(), c.server_addr())).collect()
 }
 
-/// Datagrams that this network namespace has sent, as the kernel counts them.
+/// Datagrams that this network namespace has sent, by the kernel's count.
 fn sent() -> u64 {
     let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: ")).map(str::split_whitespace);
@@ -134,7 +136,7 @@ fn sent() -> u64 {
     value.parse().unwrap()
 }
 
-/// Between which moments datagrams were counted, and how many there were.
+/// A count of sent datagrams, and the moments between which it was read.
 #[derive(Clone, Copy)]
 struct Look {
     from: Instant,
@@ -153,7 +155,7 @@ impl Sent {
         look
     }
 
-    /// At least so many, and at most, were sent by then.
+    /// The minimum and the maximum number of datagrams sent by then.
     fn by(&self, when: Instant) -> (u64, u64) {
         let before = self.0.iter().rev().find(|look| look.to <= when).map_or(0, |look| look.sent);
         let after = self.0.iter().find(|look| look.from >= when).map_or(u64::MAX, |look| look.sent);
@@ -161,11 +163,11 @@ impl Sent {
     }
 }
 
-/// The generator keeps to its rate on average, and catches up after a pause; so the mean of many snapshots is compared,
-/// and every one is looked at in the middle (the median), where a pause does not show.
+/// The generator keeps its rate on average, and catches up after a pause. So the test compares the mean of many snapshots,
+/// and their median, which a pause does not change.
 ///
-/// On a slow host there is more pause than anything else. There each snapshot is compared with what the kernel has sent
-/// meanwhile: all of nine slides before it, nothing of what came before the eleventh.
+/// A slow host mostly pauses. There the test compares each snapshot with the datagrams that the kernel has sent: it must
+/// contain all datagrams of the nine slides before it, and none from before the eleventh.
 fn steady(period_ms: u32, rate: f64, run: Duration) {
     let period = Duration::from_millis(period_ms.into());
     let mut load = open();
@@ -192,10 +194,10 @@ fn steady(period_ms: u32, rate: f64, run: Duration) {
             let sum = rows.iter().map(|s| s.value).sum::<u64>();
             sums.push(sum as f64);
             if slow {
-                // Each datagram is pushed where it is sent and where it arrives.
+                // Each datagram is pushed at its sender and at its receiver.
                 let at_least = 2 * before.sent.saturating_sub(sent.by(after.from - period * 9 / 10).1);
                 let at_most = 2 * (after.sent - sent.by(before.to - period * 11 / 10).0);
-                // A datagram is counted by the kernel a moment before or after it is pushed.
+                // The kernel counts a datagram a moment before or after its push.
                 let moment = 4 * CONNECTIONS as u64;
                 assert!(sum + moment >= at_least && sum <= at_most + moment, "{sum}, not {at_least} to {at_most}");
             }
@@ -208,7 +210,7 @@ fn steady(period_ms: u32, rate: f64, run: Duration) {
     });
     let stopped = Instant::now();
     assert_eq!((report.lost, report.failed), (0, 0));
-    // A transaction is two datagrams, and each is sent and received.
+    // A transaction has two datagrams, and each is sent and received.
     let expected = report.rate * 4.0 * period.as_secs_f64();
     let off = |values: &mut Vec<f64>, scale: f64, what: &str| {
         values.sort_unstable_by(f64::total_cmp);
@@ -228,8 +230,8 @@ fn steady(period_ms: u32, rate: f64, run: Duration) {
     off(&mut sums, 1.0, "packets");
     off(&mut bits, 8.0 * SIZE as f64, "bits");
 
-    // A period and a slide after the last packet there is nothing left, and a moment before that there was. (On a busy
-    // host the test itself may come late: then there was nothing to see.)
+    // A period and a slide after the last packet no row is left; before the end of the period rows are left. (On a busy host
+    // the test itself may come too late to see them.)
     std::thread::sleep((period * 3 / 4).saturating_sub(stopped.elapsed()));
     let view = watch.snapshot(PPS);
     if stopped.elapsed() < period * 9 / 10 {
@@ -256,7 +258,8 @@ fn a_steady_flow_in_a_short_period() {
     steady(400, pace::rate(4000.0), Duration::from_secs(3));
 }
 
-/// All of a burst is shown until a period after it began, exactly, and none of it a period and a slide after it ended.
+/// A snapshot shows all of a burst until a period after its beginning, exactly, and none of it from a period and a slide
+/// after its end.
 fn a_burst_is_whole_for_a_period_and_then_gone() {
     const PERIOD: Duration = Duration::from_millis(2000);
     let mut load = open();
@@ -272,7 +275,7 @@ fn a_burst_is_whole_for_a_period_and_then_gone() {
         loop {
             let view = watch.snapshot(PPS);
             let rows = ours(&view, &keys);
-            // The clock has a grain of a jiffy.
+            // The clock has the resolution of a jiffy.
             if begun.elapsed() > PERIOD - Duration::from_millis(20) {
                 break;
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A family that is made while the program runs is listed, loaded, read and pinned as one that was built in. It is so in a
-//! process of its own: the other tests know the families that were built in.
+//! A family that is made at run time is listed, loaded, read and pinned like a built-in one. The test uses a separate
+//! process, because the other tests use the list of built-in families.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn copy_of(family: &Family) -> Family {
     Family { name: "mine".to_owned(), samples: family.samples.iter().map(renamed).collect(), ..family.clone() }
 }
 
-/// Plays the role, if it is this one.
+/// Plays the role, if it is the role of this file.
 pub fn play(role: &str, _: &[String]) -> Option<ExitCode> {
     (role == "maker").then(|| {
         maker();
@@ -53,7 +53,7 @@ fn maker() {
     let options = Options { period_ms: 200, ..Options::default() };
     let mut source = topstat_kernel::load(&[Arc::clone(&table)], &options).unwrap_or_else(|e| panic!("{e}"));
     let read = |source: &mut dyn Source| {
-        // A period, and the slide that it may have begun in.
+        // A period, plus the slide in which it may have begun.
         std::thread::sleep(Duration::from_millis(300));
         let snapshot = source.snapshot(&table).unwrap_or_else(|e| panic!("{e}"));
         snapshot.check().unwrap_or_else(|fault| panic!("{fault}"));

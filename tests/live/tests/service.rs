@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon among other services: what it may do, what it tells systemd, what it is configured with.
+//! The daemon as a service: its privileges, its messages to systemd, its configuration.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,14 +41,14 @@ pub fn cases() -> Vec<Case> {
 
 const PPS: &str = "tcp_v4/conns_pps";
 
-/// The masks of a thread, by their names in `/proc/PID/status`.
+/// The capability masks of a thread, by their names in `/proc/PID/status`.
 fn masks(task: &Path) -> BTreeMap<String, u64> {
     let text = fs::read_to_string(task.join("status")).expect("a thread's status");
     let pairs = text.lines().filter_map(|line| line.split_once(":\t"));
     pairs.filter_map(|(name, value)| Some((name.to_owned(), u64::from_str_radix(value, 16).ok()?))).collect()
 }
 
-/// Connections that have said something, for as long as it is kept.
+/// Connections that have carried data, and stay open as long as the value lives.
 fn some_traffic() -> Load {
     const CONNECTIONS: usize = 10;
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
@@ -61,19 +61,19 @@ fn once_it_serves_it_may_do_no_more_than_it_needs() {
     let at_times = CapabilitySet::SYS_ADMIN;
     let daemon = Daemon::start();
     assert!(daemon.says("privileges left: CAP_BPF, CAP_PERFMON, CAP_DAC_READ_SEARCH;"));
-    // It is limited before it serves; threads that are about to begin need a moment.
+    // The daemon drops its privileges before it serves; new threads need a moment to start.
     std::thread::sleep(Duration::from_millis(100));
     let mut serve = 0;
     for task in fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap() {
         let task = task.unwrap().path();
         let name = fs::read_to_string(task.join("comm")).unwrap();
         let has = || masks(&task);
-        // All but the first, and the one that measures.
+        // All threads except the first, and the one that measures.
         let first = task.file_name().and_then(|tid| tid.to_str()) == Some(daemon.pid().to_string().as_str());
         let serves = !first && name.trim_end() != "topstat-cost";
         serve += u32::from(serves);
         let permitted = if serves { serving } else { serving | at_times };
-        // Who may have more at times may have it just now, for as long as it takes on this host.
+        // A thread that may raise a capability may have it raised at this moment, for as long as that takes on this host.
         let no_more = || has()["CapEff"] == serving.bits();
         assert!(if serves { no_more() } else { eventually(Duration::from_secs(30), no_more) }, "{name}: {:?}", has());
         let masks = has();
@@ -82,7 +82,7 @@ fn once_it_serves_it_may_do_no_more_than_it_needs() {
         assert_eq!(masks["NoNewPrivs"], 1, "{name}");
     }
     assert!(serve >= 4, "{serve} threads serve");
-    // Everything still works: snapshots with paths of cgroups, settings, what it costs, the mount.
+    // Everything still works: snapshots with paths of cgroups, settings, the daemon's cost, the mount.
     let _load = some_traffic();
     let json = daemon.json("tcp_v4/conns_bytes");
     let first = &json.value["rows"][0]["object"];
@@ -105,7 +105,7 @@ fn once_it_serves_it_may_do_no_more_than_it_needs() {
     assert!(!mounts.contains(daemon.place.mount.to_str().unwrap()), "it may unmount:\n{}", daemon.log());
 }
 
-/// Reads a table and finds the path of a cgroup, in a thread with these capabilities alone.
+/// Reads a table and finds the path of a cgroup, in a thread with only these capabilities.
 fn reads_with(state: &Arc<dyn State>, kept: CapabilitySet) -> Result<bool, String> {
     let state = Arc::clone(state);
     let read = move || {
@@ -124,7 +124,7 @@ fn reads_with(state: &Arc<dyn State>, kept: CapabilitySet) -> Result<bool, Strin
     std::thread::spawn(read).join().expect("a thread")
 }
 
-/// In a process of its own: what one reader has found of paths all others of a process know.
+/// In a separate process: all readers of a process share the paths that one reader has found.
 fn each_capability_that_is_kept_is_needed() {
     let mut role = Role::start("capabilities", &[]);
     for _ in 0..2 {
@@ -133,7 +133,7 @@ fn each_capability_that_is_kept_is_needed() {
     role.finish();
 }
 
-/// What [`each_capability_that_is_kept_is_needed`] does.
+/// The body of [`each_capability_that_is_kept_is_needed`].
 pub fn capabilities_needed() {
     let family = topstat_kernel::family_of("tcp_v4").expect("the sockets' family");
     let tables = [table("tcp_v4/conns_bytes"), table("tcp_v4/conns_pps")];
@@ -153,7 +153,7 @@ fn unit() -> String {
     fs::read_to_string(file).expect("the unit")
 }
 
-/// The capabilities that the unit leaves the daemon.
+/// The capabilities that the unit grants the daemon.
 fn units_capabilities() -> CapabilitySet {
     let unit = unit();
     let named = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("capabilities");
@@ -163,7 +163,7 @@ fn units_capabilities() -> CapabilitySet {
     named.collect()
 }
 
-/// Does something in a thread with these capabilities, which processes have that it starts.
+/// Runs `what` in a thread with these capabilities; processes that it starts inherit them.
 fn confined<T: Send + 'static>(kept: CapabilitySet, what: impl FnOnce() -> T + Send + 'static) -> T {
     let had = capabilities(None).unwrap();
     let run = move || {
@@ -178,7 +178,7 @@ fn confined<T: Send + 'static>(kept: CapabilitySet, what: impl FnOnce() -> T + S
     std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// With no more than the unit gives it, the daemon loads, serves and ends as with everything.
+/// With the unit's privileges alone the daemon loads, serves and ends as with all privileges.
 fn the_units_privileges_are_enough() {
     let kept = units_capabilities();
     confined(kept, move || {
@@ -195,9 +195,9 @@ fn the_units_privileges_are_enough() {
     });
 }
 
-/// Whatever capability of the unit's is taken away, the daemon says which, whether it can do without or not.
+/// If any capability of the unit is missing, the daemon names it, whether it can go on without it or not.
 fn a_privilege_that_is_missing_is_named() {
-    // The samples of sockets alone need all of them.
+    // The samples of sockets need all of the capabilities.
     let scratch = Scratch::new("missing");
     let file = scratch.path().join("topstat.toml");
     fs::write(&file, "[samples]\ntasks.enabled = false\ncgroups.enabled = false\ndelays.enabled = false\n").unwrap();
@@ -227,20 +227,20 @@ fn systemd_understands_the_unit() {
     let version: u32 = version.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("its version");
     let scratch = Scratch::new("unit");
     let file = scratch.path().join("topstat.service");
-    // Something that is there and may be executed.
+    // An existing executable.
     fs::write(&file, unit().replace("@BINDIR@/topstat", "/bin/true")).unwrap();
     let checked = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
     let said = String::from_utf8_lossy(&checked.stderr);
-    // Of other units of this host it may say what it likes.
+    // systemd-analyze may complain about other units of this host.
     let ours = said.lines().filter(|line| line.contains("topstat.service"));
-    // The unit says itself that older ones don't know its second type.
+    // Older versions don't know the unit's second type, as a comment in the unit says.
     let expected =
         |line: &&str| version < 253 && line.ends_with("Failed to parse service type, ignoring: notify-reload");
     let complaints: Vec<_> = ours.filter(|line| !expected(line)).collect();
     assert_eq!(complaints, [""; 0], "systemd {version}");
 }
 
-/// What systemd would hear.
+/// The messages that systemd would get.
 pub struct Manager {
     socket: UnixDatagram,
     pub heard: Vec<String>,
@@ -259,7 +259,7 @@ impl Manager {
         heard.unwrap_or_else(|| panic!("no {line} among {:?}", self.heard))
     }
 
-    /// The same, where it may not come.
+    /// As [`Self::hears`], for a message that may not come; `None` after `time`.
     pub fn hears_within(&mut self, line: &str, time: Duration) -> Option<String> {
         let begun = Instant::now();
         while begun.elapsed() < time {
@@ -280,7 +280,7 @@ fn systemd_is_told_what_it_waits_for() {
     let scratch = Scratch::new("notify");
     let path = scratch.path().join("notify");
     let mut manager = Manager::new(&path);
-    // A watchdog of one second: it must hear of the daemon twice in that time.
+    // A watchdog of one second: it must hear from the daemon twice in that time.
     let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "1000000")];
     let mut daemon = Daemon::launch_in(Arc::new(Place::of_sockets()), &[], &environment);
     let ready = manager.hears("READY=1");
@@ -325,7 +325,7 @@ fn a_configuration_sets_what_it_names_and_a_reload_what_has_changed() {
     };
     assert_eq!(all(&daemon), ["2000", "30", "0", "0"]);
     assert_eq!(daemon.json(PPS).value["top"], 10);
-    // What nobody has named is the user's.
+    // A setting that the configuration does not name belongs to the user.
     daemon.write("udp_v4/conns_pps/delay", 7);
     let reload = |text: &str, says: &str| {
         let before = daemon.log().matches(says).count();
@@ -337,16 +337,16 @@ fn a_configuration_sets_what_it_names_and_a_reload_what_has_changed() {
     reload("top = 10\nperiod = 2000\nsync = fals\n", "topstat.toml:3:");
     assert_eq!(all(&daemon), ["2000", "30", "0", "7"], "a wrong configuration changes nothing");
     reload("top = 20\nmount = \"/run/other\"\n[samples.tcp_v4]\ndelay = 40\n", "a restart is needed for top");
-    // The period and the switch go back to their defaults, since they were the configuration's.
+    // The period and the switch return to their defaults, since the configuration had set them.
     assert_eq!(all(&daemon), ["1000", "40", "1", "7"]);
     assert_eq!(daemon.json(PPS).value["top"], 10);
-    // A budget comes and goes.
+    // A budget is added and removed.
     assert!(daemon.own()["budget"].is_null());
     reload("top = 20\noverhead_budget = \"2.5%\"\n[samples.tcp_v4]\ndelay = 40\n", "the budget is 2.5% of each CPU");
     assert_eq!(daemon.own()["budget"]["share"], 0.025);
     reload("top = 20\n[samples.tcp_v4]\ndelay = 40\n", "0 tables were set");
     assert!(daemon.own()["budget"].is_null());
-    // The command line comes before the file: that the file names another place is no change.
+    // The command line overrides the file, so another mount in the file is no change.
     assert!(!daemon.log().contains("needed for mount"), "{}", daemon.log());
 }
 
@@ -359,7 +359,7 @@ fn a_group_may_read_and_nobody_else() {
         let data = fs::metadata(daemon.path(path)).unwrap();
         assert_eq!((data.uid(), data.gid(), data.mode() & 0o777), (0, GROUP, mode), "{path}");
     }
-    // What the modes say is what happens.
+    // Access follows the modes.
     let reads = |group: u32| {
         let stat = daemon.path("tcp_v4/conns_pps/stat");
         let id = format!("{group}");
@@ -374,7 +374,7 @@ fn a_group_may_read_and_nobody_else() {
     assert!(!reads(65_534), "others");
 }
 
-/// The memory of the process without files. docs/daemon.md has the figures with the kernel's memory.
+/// The memory of the process without files. docs/daemon.md has the figures that include the kernel's memory.
 fn loading_takes_no_more_memory_than_is_said() {
     const MOST_KB: u64 = 48 << 10;
     let daemon = Daemon::start();
@@ -384,7 +384,7 @@ fn loading_takes_no_more_memory_than_is_said() {
 }
 
 fn the_log_has_priorities_for_the_journal() {
-    // The variable names the file that the journal reads, so the daemon must write to such a one.
+    // The variable names the file that the journal reads, so the daemon must write to a file with these numbers.
     let scratch = Scratch::new("journal");
     let path = scratch.path().join("stderr");
     let stderr = fs::File::create(&path).unwrap();
@@ -411,13 +411,13 @@ fn the_log_has_priorities_for_the_journal() {
     assert!(log().contains(" at cgroup sock_create\n"), "{}", log());
 }
 
-/// The lock is what keeps a second daemon away; for the pid in it there may be no room.
+/// The lock keeps a second daemon away; the file system may have no room for the pid in it.
 fn a_full_file_system_keeps_no_daemon_from_running() {
     let scratch = Scratch::new("full");
     let run = scratch.path().join("run");
     fs::create_dir(&run).unwrap();
     let mounted = Mounted::new(&run, "size=64k,nr_inodes=3");
-    // Full, but for an inode.
+    // Fills the file system, except for one inode.
     let filled = fs::write(run.join("full"), vec![0; 1 << 20]);
     assert_eq!(filled.expect_err("it takes no more").kind(), std::io::ErrorKind::StorageFull);
     let pid_file = run.join("topstat.pid");
@@ -432,7 +432,7 @@ fn a_full_file_system_keeps_no_daemon_from_running() {
     assert_eq!(second.wait().code(), Some(1));
     assert!(second.says("a daemon runs already; stop it first"), "{}", second.log());
     assert_eq!(daemon.stop().code(), Some(0), "{}", daemon.log());
-    // Where no file can be made at all, it says what to do.
+    // If no file can be made at all, the message says what to do.
     fs::write(run.join("last"), "").unwrap();
     let mut daemon = Daemon::launch(place(), &[]);
     assert_eq!(daemon.wait().code(), Some(1));
@@ -458,7 +458,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Who is root in a user namespace only has all capabilities, of which none counts.
+/// Root of a user namespace has all capabilities, but none of them counts on the host.
 fn a_user_namespace_is_no_host() {
     let topstat = topstat_live::role::command("topstat");
     let mut command = std::process::Command::new("unshare");
@@ -472,10 +472,10 @@ fn a_user_namespace_is_no_host() {
     note(line.trim_end().to_owned());
 }
 
-/// The outcome and the findings of each check, by its name. This command runs `check`.
+/// The outcome and the findings of each check, by its name. `command` runs `check`.
 fn checked(mut command: Command) -> BTreeMap<String, (String, String)> {
     let topstat = topstat_live::role::command("topstat");
-    // Another user may not enter the directory that the program is in.
+    // Another user may not enter the directory of the program.
     let program = fs::File::open(topstat.get_program()).expect("open this program");
     rustix::io::fcntl_setfd(&program, rustix::io::FdFlags::empty()).expect("hand it down");
     command.arg(format!("/proc/self/fd/{}", program.as_raw_fd())).args(["check", "-o", "json"]);
@@ -491,7 +491,7 @@ fn checked(mut command: Command) -> BTreeMap<String, (String, String)> {
     text.lines().map(line).collect()
 }
 
-/// Nothing is said of the kernel that only loading tells.
+/// The checks must claim nothing about the kernel that only loading can show.
 fn all_is_unknown(checks: &BTreeMap<String, (String, String)>) {
     for (name, (outcome, said)) in checks {
         let of_the_kernel = ["the kernel has no", "the kernel lacks", "a kernel of", "this kernel has no"];

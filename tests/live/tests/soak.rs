@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Does anything grow? A daemon under load, read and set all the while, and killed again and again, for as long as
-//! `TOPSTAT_SOAK_SECONDS` says: `make soak` an hour, .ci/run two minutes.
+//! Checks that no resource grows: a daemon runs under load, is read and set all the time, and is killed again and again, for
+//! `TOPSTAT_SOAK_SECONDS`: an hour in `make soak`, two minutes in .ci/run.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ pub fn cases() -> Vec<Case> {
     vec![case!(nothing_grows, Root, Fuse, Minutes)]
 }
 
-/// In less nothing would have settled.
+/// In a shorter time nothing settles.
 const LEAST_SECONDS: u64 = 20;
-/// What a daemon may still take after it has settled: allocators keep what they have once had.
+/// The memory that a settled daemon may still add: allocators keep memory that they have once used.
 const MORE_RSS_KB: u64 = 1024;
-/// Descriptors come and go with requests; this many at most are under way at once.
+/// Each request takes descriptors for a while; at most this many are in use at once.
 const MORE_FDS: usize = 4;
-/// Until all readers are made and all buffers have their size.
+/// The time until all readers are made and all buffers have their size.
 const SETTLE: Duration = Duration::from_secs(5);
 
 fn length() -> Duration {
@@ -32,7 +32,7 @@ fn length() -> Duration {
     Duration::from_secs(seconds.max(LEAST_SECONDS))
 }
 
-/// What there is, at one moment.
+/// The resources at one moment.
 #[derive(Clone, Debug)]
 struct Sample {
     rss_kb: u64,
@@ -60,7 +60,7 @@ fn pins(place: &Place) -> usize {
     count(&place.pins)
 }
 
-/// Reads and sets files until it is dropped, whether the daemon is there or not.
+/// Reads and sets files until it is dropped, with or without a running daemon.
 struct Users {
     stop: Arc<AtomicBool>,
     reads: Arc<AtomicU64>,
@@ -84,7 +84,7 @@ impl Users {
                 }
             })
         };
-        // Each read is checked; a daemon that was killed meanwhile answers with an error, never with half a table.
+        // Each read is checked; a killed daemon answers with an error, never with half a table.
         let threads = vec![
             start(|place, _| match fs::read_to_string(place.mount.join("tcp_v4/conns_pps/stat")) {
                 Ok(text) => !Stat::of(&text).header.is_empty(),
@@ -101,14 +101,14 @@ impl Users {
                 set("tcp_v4/conns_pps/delay", round % 7 * 10)
                     && set("tcp_v4/conns_bps/period", 500 + round % 3 * 500)
                     && set("udp_v4/enabled", round % 2)
-                    // What is refused must leave nothing behind, either.
+                    // A refused value must leave nothing behind, either.
                     && !set("tcp_v4/conns_pps/period", 0)
             }),
         ];
         Self { stop, reads, threads }
     }
 
-    /// Ends them, and says how much they have done.
+    /// Ends the threads, and returns the number of reads.
     fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -132,13 +132,13 @@ fn median(mut values: Vec<u64>) -> u64 {
 fn nothing_grows() {
     let length = length();
     let place = Arc::new(Place::new());
-    // With a budget, so that it measures and raises as well.
+    // With a budget, so that the daemon measures and raises delays, too.
     let start = || Daemon::start_at(Arc::clone(&place), &["--overhead-budget", "0.05%"]);
     let mut daemon = start();
     let busy = Busy::new(50);
     let users = Users::new(&place);
 
-    // One daemon, for half of the time.
+    // First half: one daemon.
     std::thread::sleep(SETTLE);
     let begun = Instant::now();
     let every = (length / 2 / 40).max(Duration::from_millis(200));
@@ -166,7 +166,7 @@ fn nothing_grows() {
     assert!(samples[0].pins > 0, "nothing is pinned");
     assert!(samples.iter().all(|sample| sample.pins == samples[0].pins), "pins grow: {samples:?}");
 
-    // And then one after the other, each killed while it serves.
+    // Second half: one daemon after the other, each killed while it serves.
     let begun = Instant::now();
     let mut after = Vec::new();
     while begun.elapsed() < length / 2 {
@@ -186,7 +186,7 @@ fn nothing_grows() {
     let transactions = busy.end();
     assert!(used > 500 && transactions > 1000, "{used} reads and sets, {transactions} transactions");
     drop(daemon);
-    // With the pins all is gone: nothing in the kernel is held by anything that was forgotten.
+    // Without the pins everything is gone: no forgotten reference holds an object in the kernel.
     let mut daemon = Daemon::start_at(Arc::clone(&place), &["--unload"]);
     let ids = Ids::of_process(&daemon.pid().to_string());
     assert_eq!(daemon.stop().code(), Some(0), "{}", daemon.log());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The way of events from eBPF programs to their consumer: produced = delivered + dropped, exactly, whoever is too slow,
-//! and whoever is killed. What happened is known from who made it: a thread that writes numbered buffers to /dev/null.
+//! The path of events from eBPF programs to their consumer: produced = delivered + dropped, exactly, with slow and killed
+//! consumers. The truth comes from the source of the events: a thread that writes numbered buffers to /dev/null.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -32,19 +32,19 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Some 60 records of [`BYTES`]: it is full at once.
+/// Room for about 60 records of [`BYTES`]: the ring fills at once.
 const RING_BYTES: u32 = 1 << 16;
 const BYTES: usize = 1000;
 const HEAD: usize = size_of::<stream_record>();
 
-/// A thread that writes, on one CPU: so the number of an event is that of the write.
+/// A thread that writes, on one CPU, so that the number of an event is the number of the write.
 struct Writer {
     null: File,
     next: u64,
 }
 
 impl Writer {
-    /// The calling thread, watched by this source, kept on the CPU where it is.
+    /// The calling thread, watched by this source, and pinned to its current CPU.
     fn here(source: &Writes) -> Self {
         let allowed = sched_getaffinity(None).expect("the CPUs");
         let mut one = CpuSet::new();
@@ -72,7 +72,7 @@ fn check_produced(account: &Account, written: u64) {
     assert!(all.contains(&account.produced), "of {written} writes the kernel has skipped {skipped}: {account:?}");
 }
 
-/// Is it what was written, by its number? Gives that.
+/// Checks that the record is a write, by its number, and returns the number.
 fn check(record: &Record<'_>) -> u64 {
     let (head, payload) = (record.head(), record.payload(HEAD));
     let number = u64::from_ne_bytes(payload[..8].try_into().expect("eight bytes"));
@@ -96,7 +96,7 @@ fn options(strategy: Strategy) -> Options {
     Options { strategy, ..Options::default() }
 }
 
-/// All that there is.
+/// Drains all records.
 fn drain(consumer: &mut Consumer, mut each: impl FnMut(&Record<'_>)) {
     while consumer.drain(usize::MAX, &mut each).expect("drain") > 0 {}
 }
@@ -108,7 +108,7 @@ fn with_each_strategy_what_is_lost_is_counted() {
     let mut delivered = 0;
     let mut written = 0;
     for (i, (name, strategy)) in Strategy::ALL.into_iter().enumerate() {
-        // Without cuts more is dropped.
+        // Without cuts more records are dropped.
         let options = Options { cut_percent: (i % 2 == 0).then_some(60), ..options(strategy) };
         let mut consumer = Consumer::open(&maps, &options).expect("a consumer");
         assert_eq!(consumer.account().delivered, delivered, "it knows what the one before it has delivered");
@@ -118,7 +118,7 @@ fn with_each_strategy_what_is_lost_is_counted() {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut writer = Writer { next: written, ..Writer::here(&source) };
-                // While nobody reads, and while somebody does.
+                // First without a reader, then with one.
                 writer.write(turn);
                 done.store(1, Ordering::Release);
                 writer.write(turn);
@@ -158,7 +158,7 @@ fn with_each_strategy_what_is_lost_is_counted() {
 fn what_is_cut_is_counted() {
     let source = Writes::load(RING_BYTES, BYTES as u32).expect("the source");
     let mut consumer = Consumer::open(&source.maps().expect("its maps"), &Options::default()).expect("a consumer");
-    // More than the ring holds even if they are cut.
+    // More records than the ring holds, even if they are cut.
     Writer::here(&source).write(1000);
     let (mut whole, mut cut, mut unread) = (0, 0, consumer.unread());
     assert!(unread > u64::from(RING_BYTES) * 9 / 10, "{unread} bytes");
@@ -186,7 +186,7 @@ fn what_is_cut_is_counted() {
 fn a_payload_that_is_not_in_memory_is_said_to_be() {
     let source = Writes::load(RING_BYTES, BYTES as u32).expect("the source");
     let mut consumer = Consumer::open(&source.maps().expect("its maps"), &Options::default()).expect("a consumer");
-    // Nobody has touched it, and /dev/null does not.
+    // Memory that was never touched, also not by /dev/null.
     let untouched = MmapMut::map_anon(1 << 16).expect("memory");
     assert_eq!(Writer::here(&source).null.write(&untouched).expect("write"), untouched.len());
     let mut seen = 0;
@@ -215,9 +215,9 @@ fn the_first_event_wakes_a_consumer_that_rests() {
             }
         });
         let mut woken = false;
-        // An event may come just while it looks up: there are several.
+        // An event may come while the consumer is awake for a moment, so the test repeats the attempt.
         for _ in 0..20 {
-            // When nothing has come for long it rests.
+            // The consumer rests after a long time without events.
             while consumer.drain(usize::MAX, |_| ()).expect("drain") > 0 {}
             for _ in 0..3 {
                 consumer.wait().expect("sleep");
@@ -235,7 +235,7 @@ fn the_first_event_wakes_a_consumer_that_rests() {
     });
 }
 
-/// A BPF file system of the test's own, which goes with it.
+/// A test's BPF file system, unmounted on drop.
 struct Pins(Scratch);
 
 impl Pins {
@@ -256,21 +256,21 @@ impl Drop for Pins {
     }
 }
 
-/// A byte for each event, in a file: how often it was delivered.
+/// A file with a byte for each event: how often it was delivered.
 fn marks(path: &Path) -> MmapMut {
     let file = OpenOptions::new().read(true).write(true).open(path).expect("the marks");
-    // SAFETY: others write to it as well, single bytes, one process at a time.
+    // SAFETY: other processes write to it, too, in single bytes, one process at a time.
     unsafe { MmapMut::map_mut(&file) }.expect("map the marks")
 }
 
-/// Plays a role, if it is this one.
+/// Plays a role, if it is the role of this file.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
     (role == "stream-consumer").then(|| consumer(argument(0), argument(1), argument(2), argument(3)))
 }
 
-/// Consumes what is pinned, until it is killed. Amid its record of this number, counted from 1, it stays; with 0 it goes
-/// on.
+/// Consumes the pinned ring until it is killed. It stops inside the record with the number `amid`, counted from 1; with 0 it
+/// goes on.
 fn consumer(pins: &str, marked: &str, strategy: &str, amid: &str) -> ! {
     let amid: u64 = amid.parse().expect("a number");
     let mut marks = marks(Path::new(marked));
@@ -308,7 +308,7 @@ fn a_killed_consumer_loses_none_uncounted() {
     let mut killed_amid = 0;
     for kill in 0..kills {
         let (name, _) = Strategy::ALL[kill as usize % Strategy::ALL.len()];
-        // Every other one amid a record; the others wherever they are when so much was written.
+        // Every other consumer is killed inside a record; the others wherever they are after this number of writes.
         let amid = if kill % 2 == 0 { 1 + kill % 7 } else { 0 };
         let mut role = Role::start("stream-consumer", &[pins_path, path_text, name, &amid.to_string()]);
         role.expect("ready");
@@ -334,11 +334,11 @@ fn a_killed_consumer_loses_none_uncounted() {
     let account = consumer.account();
     assert_eq!(account.delivered, before.delivered + seen);
     assert_eq!(account.under_way(), 0, "{account:?}");
-    // The truth: who was there, by the marks that consumers made.
+    // The truth: the delivered events, by the marks that consumers made.
     let delivered = marks.iter().filter(|times| **times > 0).count() as u64;
     assert_eq!(delivered, account.delivered, "each that was delivered is counted once: {account:?}");
     let again: u64 = marks.iter().map(|times| u64::from(times.saturating_sub(1))).sum();
-    // One at each kill, at the most: the record that was not freed yet.
+    // At most one for each kill: the record that was not freed yet.
     assert!((killed_amid..=kills).contains(&again), "{again} were delivered again, after {kills} kills");
     assert!(account.dropped > 0, "the ring was never full: {account:?}");
     note(format!("{kills} kills, {killed_amid} amid a record: {account:?}, {again} delivered again"));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each command is run with one system call of it failing, as it does where memory, descriptors or space have run out,
-//! or a signal came; and killed at one. It says so and ends with 1, or goes on and does its work. It never panics, hangs or is killed,
-//! leaves nothing that the next one has to be told of, and never says that it is done when it is not.
+//! Each command runs with one failing system call, as with a lack of memory, descriptors or space, or with a signal; or it is
+//! killed at one call. It must report the fault and end with 1, or go on and do its work. It must not panic, hang or be ended
+//! by a signal, must leave nothing that the next command needs to know about, and must not report success without it.
 //!
-//! A sample of all calls here, another one for each `TOPSTAT_FAULTS_SEED`; all of them with `TOPSTAT_FAULTS=all`
-//! (`make faults`), or those of one command with `TOPSTAT_FAULTS=unload`. `TOPSTAT_FAULTS_CALL` is a part of the names of
-//! those that are wanted (`openat`, `bpf(5)`).
+//! Here a sample of all calls is tried, another sample for each `TOPSTAT_FAULTS_SEED`. `TOPSTAT_FAULTS=all` (`make faults`)
+//! tries all calls, `TOPSTAT_FAULTS=unload` the calls of one command. `TOPSTAT_FAULTS_CALL` is a part of the names of the
+//! selected calls (`openat`, `bpf(5)`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,26 +32,26 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// How long the sample of each test may take.
+/// The time limit for the sample of each test.
 const SAMPLE: Duration = Duration::from_secs(6);
-/// Of so many faults most are met; a call that another thread makes may not come up the second time.
+/// From this number of faults on, more than half must occur; a call of another thread may be absent in the second run.
 const ENOUGH: usize = 20;
-/// A command that takes longer hangs; on a busy host.
+/// A command that takes longer hangs, even on a busy host.
 const HANGS: Duration = Duration::from_secs(30);
 const TABLE: &str = "udp_v4/conns_pps";
 const SETTING: &str = "udp_v4/conns_pps/delay";
 
-/// What became of a command.
+/// The end of a command.
 struct Ended {
     status: ExitStatus,
     stdout: String,
     stderr: String,
-    /// The fault was made.
+    /// Whether the fault was made.
     failed: bool,
     calls: BTreeMap<String, (usize, &'static [i32])>,
 }
 
-/// A command that runs, under supervision.
+/// A supervised command.
 struct Running {
     child: Child,
     supervisor: Supervisor,
@@ -68,7 +68,7 @@ impl Running {
         let [out, err] = output.each_ref().map(|path| fs::File::create(path).expect("a temporary file"));
         let mut command = role::command("topstat");
         command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(err);
-        // Nothing that the fault did not cause shall differ from run to run.
+        // Nothing except the fault may differ between runs.
         command.env_remove("NOTIFY_SOCKET").env("RUST_BACKTRACE", "0");
         let supervisor = Supervisor::of(&mut command, fault.cloned()).expect("supervise");
         let child = command.spawn().expect("start topstat");
@@ -89,7 +89,7 @@ impl Running {
         let _ = kill_process(pid, signal);
     }
 
-    /// Waits for its end; `Err` if it hangs: where.
+    /// Waits for the end of the command; `Err`: it hangs, with the place.
     fn end(mut self) -> Result<Ended, String> {
         let hangs = !eventually(HANGS, || self.has_ended());
         let stack = hangs.then(|| waiting(self.child.id()));
@@ -110,7 +110,7 @@ impl Running {
     }
 }
 
-/// What the threads of a process wait in.
+/// The kernel functions in which the threads of a process wait.
 fn waiting(pid: u32) -> String {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |path: PathBuf| {
@@ -120,7 +120,7 @@ fn waiting(pid: u32) -> String {
     threads.map(|thread| of(thread.path())).collect::<Vec<_>>().join("; ")
 }
 
-/// What is wrong with how a command ended, whatever it does.
+/// The faults in the end of a command that hold for every command.
 fn judge(ended: &Ended, fault: Option<&Fault>) -> Result<(), String> {
     let said = || format!("it said: {}", ended.stderr.trim());
     if ended.stderr.contains("panicked at") {
@@ -128,12 +128,12 @@ fn judge(ended: &Ended, fault: Option<&Fault>) -> Result<(), String> {
     }
     match (ended.status.code(), ended.status.signal()) {
         (Some(0), _) => Ok(()),
-        // What `check` finds missing is what it is asked for.
+        // `check` ends with 1 for findings, which are its output.
         (Some(1), _) if ended.stderr.trim().is_empty() && ended.stdout.is_empty() => {
             Err("it ended with 1, and said nothing".to_owned())
         }
         (Some(1), _) if fault.is_some() => Ok(()),
-        // A Rust program ends so when it gets no memory for what can't do without; there is no better way.
+        // A Rust program ends in this way if an allocation that must not fail gets no memory; there is no better way.
         (None, Some(libc::SIGABRT)) if of_memory(ended, fault) => Ok(()),
         (None, Some(libc::SIGKILL)) if fault.is_some_and(|fault| fault.errno == KILLED) => Ok(()),
         (code, signal) => Err(format!("code {code:?}, signal {signal:?}; {}", said())),
@@ -145,16 +145,16 @@ fn of_memory(ended: &Ended, fault: Option<&Fault>) -> bool {
     failed && ended.stderr.contains("memory allocation of")
 }
 
-/// Something that is run once without, and then with each fault.
+/// A command that runs once without a fault, and then with each fault.
 struct Scenario<'a> {
     name: &'static str,
-    /// It changes what outlives it: then it is also killed at each call.
+    /// The command changes state that outlives it: then it is also killed at each call.
     lasts: bool,
     run: &'a dyn Fn(Option<&Fault>) -> Result<Ended, String>,
 }
 
-/// Of the sample, where none is asked for: whether a change lands must not be a matter of chance. `make faults` makes all
-/// faults, and another seed another sample.
+/// The seed of the sample, if none is given: chance must not decide whether a change lands. `make faults` makes all faults,
+/// and another seed gives another sample.
 const SEED: u64 = 20_261_122;
 
 /// xorshift64*: the same faults for the same seed.
@@ -169,7 +169,7 @@ impl Random {
     }
 }
 
-/// Which are wanted.
+/// Whether the environment selects this scenario.
 fn wanted(scenario: &str) -> bool {
     let only = std::env::var("TOPSTAT_FAULTS").unwrap_or_default();
     only.is_empty() || only == "all" || only == scenario
@@ -247,7 +247,7 @@ fn table() -> Arc<TableInfo> {
     find(sample, table).expect("a table")
 }
 
-/// Adopting finds what it can use, or makes it anew; nothing is left of what was begun.
+/// Checks that adopting finds usable state, or makes it anew, and that no partial state is left.
 fn usable(pins: &Pins, dir: &std::path::Path) -> Result<(), String> {
     let (state, _) = pinned::adopt(pins, inet(), &[table()], &Options::default())
         .map_err(|e| format!("adopting afterwards: {e}"))?;
@@ -262,12 +262,12 @@ fn usable(pins: &Pins, dir: &std::path::Path) -> Result<(), String> {
     if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are there after adopting")) }
 }
 
-/// Reads, and changes nothing.
+/// Commands that read, and change nothing.
 fn reading_commands() {
     let nest = Nest::new("faults-read");
     drop(nest.adopt(&[TABLE], &Options::default()));
     let pins = nest.dir.to_str().expect("a path in UTF-8");
-    // No tree, so that it is the pinned state that is read.
+    // No tree, so that the commands read the pinned state.
     let mount = std::env::temp_dir().join(format!("topstat-live-none-{}", std::process::id()));
     let mount = mount.to_str().expect("a path in UTF-8");
     let at = ["--mount", mount, "--pins", pins];
@@ -275,7 +275,7 @@ fn reading_commands() {
         let documents = ended.stdout.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
         let documents = documents.count();
         let whole = documents == ended.stdout.lines().count() && (documents == 0 || ended.stdout.ends_with('\n'));
-        // What could not be written can't be whole.
+        // Output that could not be written can't be complete.
         let told = ended.status.code() != Some(0);
         if told || whole && documents >= least {
             Ok(())
@@ -313,7 +313,7 @@ fn reading_commands() {
     try_all(&Scenario { name: "get", lasts: false, run: &|fault| run(&["get", &path], &at, 1, fault) }, SAMPLE / 8);
 }
 
-/// Changes, and does all of it or says that it did not.
+/// Commands that change state: they make the whole change, or say that they did not.
 fn commands_that_change_what_is_pinned() {
     let nest = Nest::new("faults-set");
     let pins = nest.dir.to_str().expect("a path in UTF-8").to_owned();
@@ -342,7 +342,7 @@ fn commands_that_change_what_is_pinned() {
         if ended.status.code() == Some(0) && nest.dir.exists() {
             return Err(format!("it said that it was done, and there is {:?}", nest.files()));
         }
-        // What is left can be used, and removed.
+        // The remaining state can be used, and removed.
         usable(&nest.pins, &nest.dir)?;
         pinned::remove(&nest.pins).map_err(|e| format!("removing afterwards: {e}"))?;
         let of_file = fault.is_some_and(|fault| fault.call.0.contains(".pid"));
@@ -355,7 +355,7 @@ fn commands_that_change_what_is_pinned() {
     try_all(&Scenario { name: "unload", lasts: true, run: &unload }, SAMPLE);
 }
 
-/// A configuration with one family, so that a daemon is there soon.
+/// A configuration with one family, so that a daemon starts soon.
 fn configuration() -> PathBuf {
     let path = std::env::temp_dir().join(format!("topstat-live-faults-{}.toml", std::process::id()));
     let samples = topstat_kernel::samples();
@@ -365,22 +365,22 @@ fn configuration() -> PathBuf {
     path
 }
 
-/// An answer of the tree that takes longer does not come.
+/// The time limit of an answer of the tree.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// Starts with nothing pinned, or finds what another one has pinned; serves, is told to stop.
+/// The daemon starts with nothing pinned, or finds pinned state; it serves, and gets SIGTERM.
 fn the_daemon() {
     daemon("daemon", false);
     daemon("daemon adopts", true);
 }
 
-/// Since when the pinned state counts: another time if it was made anew.
+/// The time since which the pinned state counts; it changes if the state was made anew.
 fn since(pins: &Pins) -> Option<std::time::SystemTime> {
     pinned::status(pins).ok()?.into_iter().find(|state| state.family == inet().name)?.since
 }
 
-/// What a file of the tree is asked for, by a thread of its own: a daemon that does not answer holds up nobody else, and
-/// the thread only until the daemon is killed. `None`: no answer.
+/// Uses a file of the tree in a separate thread, so that a daemon that does not answer blocks only this thread, and only
+/// until the daemon is killed. `None`: no answer.
 fn ask(what: impl FnOnce() -> bool + Send + 'static) -> Option<bool> {
     let (sender, answer) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(what()));
@@ -417,7 +417,7 @@ fn daemon(name: &'static str, adopts: bool) {
             };
             let (stat, own, setting) = (at(&format!("{TABLE}/stat")), at("self.json"), at(SETTING));
             for _ in 0..2 {
-                // What has met the fault may fail; the same once more does not.
+                // The call that meets the fault may fail; its repetition must not.
                 let (stat, own, setting) = (stat.clone(), own.clone(), setting.clone());
                 let answers = [
                     ("stat", ask(begins(stat, "name\t"))),
@@ -432,7 +432,7 @@ fn daemon(name: &'static str, adopts: bool) {
         }
         daemon.signal(Signal::TERM);
         let ended = daemon.end();
-        // Whatever it has left is looked at before it is taken away.
+        // The rest of the daemon is examined before it is removed.
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounted = mounts.contains(place.mount.to_str().expect("a path in UTF-8"));
         let (directory, pid_file) = (fs::symlink_metadata(&place.mount).is_ok(), place.pid_file.exists());
@@ -441,15 +441,15 @@ fn daemon(name: &'static str, adopts: bool) {
         let _ = fs::remove_file(&place.pid_file);
         let ended = ended?;
         let said = || format!("; it said: {}", ended.stderr.trim());
-        // A daemon that the fault has killed amid what was asked owes no answer.
+        // A daemon that the fault has killed during the requests owes no answer.
         if !trouble.is_empty() && ended.status.code().is_some() {
             return Err(format!("{trouble:?} did not work, twice{}", said()));
         }
-        // What was counted is not thrown away because something could not be looked at.
+        // A state that could not be examined must not be thrown away.
         if adopts && since(&pins) != before {
             return Err(format!("the statistics are lost{}", said()));
         }
-        // What has to be cleared up by the very call that fails, or by nobody, is left.
+        // A remainder is allowed if the failing call is the one that should have removed it, or if the daemon was killed.
         let of = |name: &str| fault.is_some_and(|fault| fault.call.0.starts_with(name));
         let cleared = ended.status.code().is_some();
         for (left, what, calls) in [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What enters and leaves the top of a table: against the snapshots themselves, against what senders know, and as the
-//! program tells it.
+//! Objects that enter and leave the top of a table, as topstat reports them: compared with the snapshots themselves, and with
+//! the senders' own times. Also the output of the program.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -28,10 +28,10 @@ pub fn cases() -> Vec<Case> {
 }
 
 const TABLE: &str = "udp_v4/conns_pps";
-/// Nobody waits for longer for what takes a moment.
+/// The maximum wait for an action that takes a moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A source that keeps what was read of it, each with the time when it had been read.
+/// A source that keeps its snapshots, each with the time at which its read ended.
 struct Recorded {
     source: Box<dyn Source>,
     taken: Taken,
@@ -66,11 +66,11 @@ impl Source for Recorded {
     }
 }
 
-/// Waits until whatever is at the top now was looked at.
+/// Waits until the current top was read.
 fn be_looked_at(taken: &Mutex<Vec<(SystemTime, Snapshot)>>) {
     let looks = || taken.lock().expect("no panic").len();
     let before = looks();
-    // One may be under way.
+    // One read may be running already.
     assert!(eventually(PATIENCE, || looks() >= before + 2), "nobody looks any more, after {before} times");
 }
 
@@ -88,13 +88,13 @@ fn send(socket: &UdpSocket, to: SocketAddr, packets: u64) {
     }
 }
 
-/// Rows of a top, and how many sockets there are of which each phase has new ones that send more than all before.
+/// The rows of a top; and the number of new sockets in each phase, which send more than all earlier ones.
 const ROWS: usize = 5;
 const PHASES: u64 = 12;
 const SOCKETS: u64 = 20;
 
-/// All that is told is what changes between one snapshot and the next: told in the same order, of the same rows, with the same
-/// values, and nothing else. Sockets overtake each other and end meanwhile.
+/// The events are exactly the changes from each snapshot to the next: in the same order, with the same rows and values, and
+/// no others. Sockets overtake each other and end during the test.
 fn it_is_what_a_plain_model_makes_of_the_snapshots() {
     let ns = Netns::new("tops-model");
     let (source, taken) = Recorded::load(&Options { period_ms: 5000, ..Options::default() });
@@ -145,21 +145,21 @@ fn it_is_what_a_plain_model_makes_of_the_snapshots() {
     note(format!("{} looks: {:?}, {overtaken} overtaken", taken.len(), told.accounts[TABLE]));
 }
 
-/// The next event, which is of this kind and of no CPU; they are numbered.
+/// The next event, which must have this kind and no CPU; events are numbered.
 fn next<'a>(events: &mut std::slice::Iter<'a, Event>, is: &str) -> &'a Event {
     let event = events.next().unwrap_or_else(|| panic!("it is not told what changes: {is}"));
     assert_eq!((event.kind.event.as_str(), event.cpu), (is, None), "{event:?}");
     event
 }
 
-/// Of sockets that send once, and then rest.
+/// Sockets that send for a moment, and then rest.
 const SENDERS: u64 = 100;
 const PERIOD: Duration = Duration::from_secs(3);
-/// What the clocks of both sides may differ by: times of pushes are in jiffies, of 10 ms at most.
+/// The maximum difference of the two clocks: times of pushes are in jiffies, of 10 ms at most.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// Everything has a row here, so what other programs send makes no difference. What counts is what the senders know: when they
-/// have begun and ended to send, and how much it was.
+/// Every object has a row here, so packets of other programs make no difference. The truth comes from the senders: when they
+/// began and ended to send, and how many packets.
 fn sockets_enter_when_they_send_and_leave_a_period_after() {
     let ns = Netns::new("tops-senders");
     let period_ms = PERIOD.as_millis() as u32;
@@ -180,7 +180,7 @@ fn sockets_enter_when_they_send_and_leave_a_period_after() {
                 truth.push((port(socket), packets, from, last));
             }
             be_looked_at(&taken);
-            // A host that has stood still meanwhile may have looked when all of it was past.
+            // A host that stalled may have read the table after the end of the period.
             let in_time = begun.elapsed() < PERIOD;
             let netns = Field::U64(ns.number());
             let is_silent = || {
@@ -199,7 +199,7 @@ fn sockets_enter_when_they_send_and_leave_a_period_after() {
         let ours = |event: &&Event| number(event, "netns") == netns && number(event, "sport") == port;
         told.events.iter().filter(ours).collect::<Vec<_>>()
     };
-    // An event has the time at which its look began; what the look has seen may have happened until its end.
+    // An event has the time at which its read began; the change itself may have happened until the end of that read.
     let taken = taken.lock().expect("no panic");
     let end = |event: &Event| taken.iter().map(|(end, _)| *end).find(|end| *end >= event.time).expect("its look");
     for (port, packets, from, last) in truth {
@@ -219,7 +219,7 @@ fn sockets_enter_when_they_send_and_leave_a_period_after() {
     note(format!("{:?}", told.accounts[TABLE]));
 }
 
-/// From the kernel to the lines that `topstat events` writes: a socket sends until it is told to have entered, and then rests.
+/// From the kernel to the lines of `topstat events`: a socket sends until its `enter` event arrives, and then rests.
 fn the_program_tells_it() {
     let ns = Netns::new("tops-program");
     let (socket, sink) = ns.inside(|| (bound(), bound()));

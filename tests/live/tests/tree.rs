@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's file tree: what it shows is what was carried, what is set takes effect, and the tools that people use on
-//! files do what they do elsewhere.
+//! The daemon's file tree: it shows the traffic that was carried, settings take effect, and the usual file tools work as
+//! elsewhere.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -33,7 +33,7 @@ pub fn cases() -> Vec<Case> {
 const BYTES: &str = "tcp_v4/conns_bytes";
 const PPS: &str = "tcp_v4/conns_pps";
 
-/// Runs a shell command with the tree in `$T`, and gives what it prints and how it ends.
+/// Runs a shell command with the tree in `$T`; returns its output and its exit code.
 fn shell(daemon: &Daemon, script: &str) -> (String, i32) {
     let output = Command::new("sh")
         .args(["-c", script])
@@ -102,7 +102,7 @@ fn every_file_is_there_with_its_mode() {
 }
 
 fn a_group_may_read_and_nobody_else() {
-    /// Nobody's: the ids need no names.
+    /// Ids without names, which no user of this host has.
     const GROUP: u32 = 54_321;
     const USER: u32 = 54_320;
     let place = Place::configured(&format!("group = \"{GROUP}\""));
@@ -145,7 +145,8 @@ fn what_it_shows_is_what_was_carried() {
     {
         let (json, stat) = (daemon.json(table), daemon.stat(table));
         assert_eq!(json.rows.len(), 128, "{table}");
-        // Ties at the border may be broken either way, so by value. Other sockets of the host may be among the rows.
+        // Any of equal values may be at the border, so the test compares values. Other sockets of the host may be among the
+        // rows.
         let mut values: Vec<u64> = truth.values().map(of).collect();
         values.sort_unstable_by(|a, b| b.cmp(a));
         for rows in [&json.rows, &stat.rows] {
@@ -166,7 +167,7 @@ fn tools_find_files_as_they_know_them() {
     let daemon = Daemon::start();
     let tables: usize = samples().iter().map(|sample| sample.tables.len()).sum();
     let samples = samples().len();
-    // What topstat costs stands in two files of the root, beside its switch.
+    // Two files of the root show topstat's cost, beside its switch.
     let files = 3 + samples + 8 * tables;
     let settings = 1 + samples + 4 * tables;
     let copy = std::env::temp_dir().join(format!("topstat-copy-{}", std::process::id()));
@@ -203,21 +204,21 @@ fn tools_find_files_as_they_know_them() {
             ": > $T/tcp_v4/conns_pps/period; truncate -s 0 $T/tcp_v4/conns_pps/period; cat $T/tcp_v4/conns_pps/period",
             "350\n".to_owned(),
         ),
-        // It neither hangs nor spins nor repeats itself without end.
+        // `tail` neither hangs nor spins nor repeats text without end.
         ("timeout 3 tail -n +1 -f $T/tcp_v4/conns_pps/stat 2>/dev/null | grep -c ^total", "1\n".to_owned()),
     ] {
         assert_eq!(shell(&daemon, script), (printed, 0), "{script}");
     }
-    // A command that is run again and again, on a terminal that there is not.
+    // `watch` repeats a command, on a terminal that does not exist.
     let (text, _) = shell(&daemon, "TERM=vt100 timeout 3 watch -t -n 0.5 cat $T/tcp_v4/conns_pps/period < /dev/null");
     assert!(text.contains("350"), "{text:?}");
 }
 
-/// 1,000 snapshots a second by 8 readers, each of them whole, while pushes go on and are all counted.
+/// 8 readers take 1,000 snapshots a second, each of them complete, while pushes go on and are all counted.
 fn many_readers_at_once_get_whole_snapshots() {
     const READERS: usize = 8;
     const TIME: Duration = Duration::from_secs(4);
-    // Of all of them, per second.
+    // The snapshots of all readers, per second.
     let reads = pace::work(1000, 40);
     let step = Duration::from_micros(1_000_000 * READERS as u64 / reads);
     let daemon = Daemon::of_sockets();
@@ -243,7 +244,7 @@ fn many_readers_at_once_get_whole_snapshots() {
                             break;
                         }
                         std::thread::sleep(due.saturating_sub(begun.elapsed()));
-                        // Reading one checks it.
+                        // Parsing a file checks it.
                         match (turn + reader as u32) % 3 {
                             0 => drop(daemon.stat(BYTES)),
                             1 => drop(daemon.stat(PPS)),
@@ -255,7 +256,7 @@ fn many_readers_at_once_get_whole_snapshots() {
                 })
             })
             .collect();
-        // Settings don't wait for any of them.
+        // Settings don't wait for readers.
         let begun = Instant::now();
         while begun.elapsed() < TIME {
             let turn = Instant::now();
@@ -270,7 +271,7 @@ fn many_readers_at_once_get_whole_snapshots() {
         running.join().unwrap();
         let rate = taken.load(Ordering::Relaxed) as f64 / slowest.as_secs_f64();
         note(format!("{rate:.0} snapshots a second, all whole; slowest set and get beside them {late:?}"));
-        // How fast it can be is for benches to say: a slow host takes longer for the same snapshots.
+        // A slow host takes longer for the same number of snapshots; benchmarks measure the speed.
         let wanted = READERS as u128 * TIME.as_micros().div_ceil(step.as_micros());
         assert_eq!(u128::from(taken.load(Ordering::Relaxed)), wanted, "each reader has got all of its snapshots");
     });
@@ -279,11 +280,11 @@ fn many_readers_at_once_get_whole_snapshots() {
     let carried: u64 = truth.values().map(topstat_live::Counts::bytes).sum();
     let packets = truth.values().map(topstat_live::Counts::packets).sum();
     witness.assert_bytes(after.total - carried_before, carried, packets, "pushes counted under readers");
-    // Readers that were made meanwhile are kept.
+    // Readers that were made in the test are kept.
     assert!(daemon.fds() <= fds + 40, "{} descriptors, {fds} before", daemon.fds());
 }
 
-/// Runs the program with the daemon's mount point and pins. Gives what it prints, and how it ends.
+/// Runs the program with the daemon's mount point and pins; returns its output and its exit code.
 fn topstat(place: &Place, arguments: &[&str]) -> (String, Option<i32>) {
     let output = topstat_live::role::command("topstat")
         .args(arguments)
@@ -312,7 +313,7 @@ fn commands_work_on_the_tree() {
     assert_eq!((error.contains("not in 1ms to 3600s"), code), (true, Some(2)), "{error}");
 }
 
-/// The daemon is killed: counting goes on, and commands go on, past the dead tree. The next daemon finds all as it was.
+/// The daemon is killed: counting goes on, and commands work without the tree. The next daemon finds all state unchanged.
 fn commands_work_on_what_is_pinned_while_no_daemon_runs() {
     const CONNECTIONS: usize = 20;
     let mut daemon = Daemon::of_sockets();
@@ -339,7 +340,7 @@ fn commands_work_on_what_is_pinned_while_no_daemon_runs() {
     let begun = Instant::now();
     let (json, code) = run(&["top", BYTES, "-o", "json"]);
     assert_eq!(code, Some(0), "{json}");
-    // A table of its own would know nothing yet.
+    // A newly made table would have no counts yet.
     carried(&json);
     note(format!("topstat top on pinned state: the first rows after {:?}", begun.elapsed()));
     carried(&run(&["get", "tcp_v4/conns_bytes/json"]).0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What goes wrong with the tree: bad input changes nothing and is told; a tree that is lost, in the way, or that the
-//! host can't have ends nothing else.
+//! Faults of the tree: bad input changes nothing and is reported; a tree that is lost, blocked, or impossible on the host
+//! ends nothing else.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -33,7 +33,7 @@ pub fn cases() -> Vec<Case> {
 
 const PERIOD: &str = "tcp_v4/conns_pps/period";
 
-/// That nothing changes is in conformance.rs.
+/// conformance.rs tests that nothing changes.
 fn bad_values_are_told() {
     let daemon = Daemon::of_sockets();
     assert_eq!(errno(daemon.tree().try_write(PERIOD, b"0\n")), Some(libc::EINVAL));
@@ -68,7 +68,7 @@ fn the_tree_has_the_files_that_it_has() {
     assert_eq!(errno(fs::metadata(at("tcp_v4/conns_pps/x"))), Some(libc::ENOENT));
     assert_eq!(errno(fs::metadata(at("tcp_v4/enabled/x"))), Some(libc::ENOTDIR));
     assert_eq!(errno(OpenOptions::new().write(true).open(at("tcp_v4"))), Some(libc::EISDIR));
-    // Neither is there anything for others than root.
+    // The tree gives no access to users other than root, either.
     let stat = rustix::fs::statat(CWD, daemon.place.mount.clone(), AtFlags::empty()).unwrap();
     assert_eq!(stat.st_mode & 0o077, 0);
     let files = |path| fs::read_dir(at(path)).unwrap().count();
@@ -88,7 +88,7 @@ fn writers_at_once_leave_a_whole_value() {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     daemon.write(PERIOD, value(writer));
-                    // And a switch that is one of all tables.
+                    // Also a switch of all tables.
                     daemon.write(if writer % 2 == 0 { "enabled" } else { "tcp_v4/enabled" }, 1 - writer / 2 % 2);
                 }
             });
@@ -152,7 +152,7 @@ fn an_unmounted_tree_comes_back_when_asked_for() {
         assert!(eventually(Duration::from_secs(10), || fs::read(daemon.path("enabled")).is_ok()), "{}", daemon.log());
         assert_eq!(daemon.read(PERIOD), "1000\n");
     }
-    // Something else lies there when it is to come back: no reason to end.
+    // Another file is at the mount point when the tree should return: the daemon must not end.
     rustix::mount::unmount(&daemon.place.mount, UnmountFlags::empty()).unwrap();
     fs::write(daemon.place.mount.join("mine"), "").unwrap();
     daemon.signal(Signal::HUP);
@@ -194,23 +194,23 @@ fn a_mount_point_in_use_is_refused() {
     fs::write(&place.mount, "").unwrap();
     refused(&place, "it is no directory");
     fs::remove_file(&place.mount).unwrap();
-    // Another daemon's, which has another pid file.
+    // A tree of another daemon, which has another pid file.
     let daemon = Daemon::start_at(Arc::clone(&place), &[]);
     let other = Place::new();
     let beside =
         Arc::new(Place { mount: place.mount.clone(), pins: other.pins.clone(), pid_file: other.pid_file.clone() });
     refused(&beside, "another daemon's tree is mounted there");
     assert_eq!(daemon.read(PERIOD), "1000\n");
-    // Whose directory there is none.
+    // A place whose directory can't exist.
     let nowhere =
         Place { mount: "/nonexistent/topstat".into(), pins: other.pins.clone(), pid_file: other.pid_file.clone() };
     refused(&Arc::new(nowhere), "the directory can't be made");
-    // The place of two is given back once.
+    // Both places have the same mount: only one of them may remove it.
     drop(daemon);
     std::mem::forget(beside);
 }
 
-/// In a mount namespace of its own, where there is no `/dev/fuse`.
+/// In a new mount namespace without `/dev/fuse`.
 fn without_fuse_all_else_works() {
     let mut role = Role::start("no-fuse", &[]);
     let place = Arc::new(Place::of_sockets());
@@ -225,10 +225,10 @@ fn without_fuse_all_else_works() {
     role.finish();
 }
 
-/// A thread of the daemon may wait on that CPU when the spinner comes, and the snapshot needs it for an instant.
+/// A thread of the daemon may wait on that CPU when the spinner starts, and the snapshot needs the CPU for an instant.
 fn a_real_time_spinner_holds_nobody_up() {
     const SPIN_MS: u64 = 1500;
-    // On one alone it would hold up the test itself.
+    // On a host's only CPU it would hold up the test itself.
     let (_, cpu) = two_cpus().expect("two CPUs");
     let daemon = Daemon::of_sockets();
     daemon.stat("tcp_v4/conns_pps");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A member of the group who takes all there is of the daemon, and what others get all the same.
+//! A member of the group takes all of the daemon's resources that he can get; other users still get theirs.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Nobody's: the ids need no names.
+/// Ids without names, which no user of this host has.
 const GROUP: u32 = 54_331;
 const GREEDY: u32 = 54_332;
 const OTHER: u32 = 54_333;
@@ -41,14 +41,14 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// What `self` says of a user.
+/// The entry of a user in `self`.
 fn user(daemon: &Daemon, uid: u32) -> Option<Value> {
     let own = daemon.own();
     let users = own["tree"]["users"].as_array().expect("users");
     users.iter().find(|user| user["uid"] == uid).cloned()
 }
 
-/// Plays a role; false: there is none of that name.
+/// Plays a role; `None`: this file has no role of that name.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
     let id = |i: usize| argument(i).parse().expect("an id");
@@ -63,7 +63,7 @@ pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Becomes a member of the group, with this uid, that may have many files open.
+/// Becomes a member of the group with this uid, with a limit of many open files.
 fn become_member(uid: u32) {
     let files = libc::rlimit { rlim_cur: 16_384, rlim_max: 16_384 };
     // SAFETY: plain numbers, and a structure that lives long enough. There is one thread.
@@ -76,7 +76,7 @@ fn become_member(uid: u32) {
     assert!(done, "become {uid}: {}", std::io::Error::last_os_error());
 }
 
-/// Opens files and reads their first byte until it is refused, and keeps them.
+/// Opens files, reads their first byte, and keeps them, until an open is refused.
 fn hoarder(uid: u32) {
     become_member(uid);
     let mut files = Vec::new();
@@ -105,25 +105,25 @@ fn hoarder(uid: u32) {
     }
 }
 
-/// A number that processes share: of reads.
+/// A number of reads that processes share.
 struct Count(MmapMut);
 
 impl Count {
-    /// That in the file.
+    /// The number in this file.
     fn at(path: &Path) -> Self {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file");
         file.set_len(8).expect("room for a number");
-        // SAFETY: nobody cuts the file off.
+        // SAFETY: no process truncates the file.
         Self(unsafe { MmapMut::map_mut(&file) }.expect("map the file"))
     }
 
     fn number(&self) -> &AtomicU64 {
-        // SAFETY: a page begins aligned, has room for it, and is only used so.
+        // SAFETY: a page is aligned, has room for the number, and is used in no other way.
         unsafe { &*self.0.as_ptr().cast() }
     }
 }
 
-/// Reads a file with so many threads, each for itself or all of one open file, and counts how often they have.
+/// Reads a file with this many threads, each with its own or all with one shared open file, and counts the reads.
 fn readers(uid: u32, threads: usize, path: &Path, how: &str, count: &Path) {
     const STACK: usize = 64 << 10;
     let count = Arc::new(Count::at(count));
@@ -147,11 +147,11 @@ fn readers(uid: u32, threads: usize, path: &Path, how: &str, count: &Path) {
 }
 
 fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
-    /// What a first user may keep: a ninth of 48 MiB.
+    /// The share that the first user may keep: a ninth of 48 MiB.
     const SHARE: u64 = (48 << 20) / 9;
     const MORE_RSS_KB: u64 = 3 * 1024;
     let daemon = start();
-    // Texts with 128 rows.
+    // So that texts have 128 rows.
     let _busy = Busy::new(150);
     let path = |file: &str| daemon.path(file).to_str().unwrap().to_owned();
     let mut greedy = Role::start("tree-hoarder", &[&GREEDY.to_string()]);
@@ -171,7 +171,7 @@ fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
     let files: u64 = files.parse().expect("a number");
     assert_eq!(errno.parse(), Ok(libc::ENOMEM), "after {files} files");
     let full = daemon.status_kb("VmRSS");
-    // The file that was refused is closed in the kernel's own time.
+    // The kernel closes the refused file at some later time.
     let closed = || user(&daemon, GREEDY).is_some_and(|user| number(&user["handles"]) == files);
     assert!(eventually(Duration::from_secs(5), closed), "{files} files: {:?}", user(&daemon, GREEDY));
     let kept = user(&daemon, GREEDY).expect("self tells who it is");
@@ -179,7 +179,7 @@ fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
     assert!(bytes <= SHARE && bytes > SHARE - SHARE / 8, "{kept}");
     assert!(daemon.says(&format!("open files of uid {GREEDY} have ")), "{}", daemon.log());
 
-    // He himself still finds out why, and what is set; everybody else gets all.
+    // The greedy user can still read why, and the settings; all other users get everything.
     for file in ["enabled", "tcp_v4/conns_pps/period", "tcp_v4/conns_pps/type", "self", "self.json"] {
         assert!(reads(&mut greedy, file), "{file}");
     }
@@ -188,7 +188,7 @@ fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
         daemon.read(file);
         assert!(reads(&mut other, file), "{file}");
     }
-    // The next one gets a ninth of what is left, and root all of its own.
+    // The next user gets a ninth of the rest, and root has its own resources.
     other.tell(&format!("take {}", path(STAT)));
     other.expect("took");
     assert!(number(&user(&daemon, OTHER).expect("it is told")["text_bytes"]) > SHARE / 2);
@@ -198,14 +198,14 @@ fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
         role.tell("drop all");
         role.expect("dropped");
     }
-    // The kernel tells the daemon in its own time.
+    // The kernel reports the closes to the daemon at some later time.
     let own = |daemon: &Daemon| daemon.own()["tree"].clone();
     let gone = || own(&daemon)["text_bytes"]["users"] == 0 && own(&daemon)["handles"]["users"] == 0;
     assert!(eventually(Duration::from_secs(10), gone), "{}", own(&daemon));
     let after = daemon.status_kb("VmRSS");
     note(format!("{files} files kept {bytes} bytes; resident: {rss} kB before, {full} kB then, {after} kB after"));
     assert!(after < rss + MORE_RSS_KB, "{after} kB resident after, {rss} kB before");
-    // Short texts, of which there may be more.
+    // Short texts: the user may have more of them.
     greedy.tell(&format!("take {}", path("udp_v6/conns_pps/json")));
     let took = greedy.expect("took");
     let full = daemon.status_kb("VmRSS");
@@ -219,10 +219,10 @@ fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
     assert!(reads(&mut greedy, STAT));
 }
 
-/// Mounts another /etc for this thread and its children: the greedy user has these subordinate uids in it.
+/// Mounts another /etc for this thread and its children, in which the greedy user has these subordinate uids.
 fn give_subordinate_uids(etc: &Path, first: u32, count: u32) {
     use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
-    // SAFETY: no other thread of this process needs to share this one's mounts.
+    // SAFETY: no other thread of this process needs to share the mounts of this thread.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("keep mounts to oneself");
     fs::write(etc.join("passwd"), format!("greedy:x:{GREEDY}:{GROUP}::/:/bin/sh\n")).unwrap();
@@ -233,7 +233,7 @@ fn give_subordinate_uids(etc: &Path, first: u32, count: u32) {
 fn eighty_subordinate_uids_are_one_user() {
     const FIRST: u32 = 2_000_000_000;
     const UIDS: u32 = 80;
-    /// Open files that all users but root may have together, and a ninth of them.
+    /// The number of open files that all users except root may have together, and a ninth of it.
     const MOST: u64 = 16_384;
     const SHARE: u64 = MOST / 9;
     let scratch = Scratch::new("subuid");
@@ -255,7 +255,7 @@ fn eighty_subordinate_uids_are_one_user() {
     took.push(take(GREEDY));
     assert_eq!((took[0], took.iter().sum::<u64>()), (SHARE, SHARE), "all of them are one user: {took:?}");
     assert_eq!(number(&user(&daemon, GREEDY).expect("self tells who it is")["handles"]), SHARE);
-    // Uids outside of the range are other users.
+    // Uids outside of the range belong to other users.
     for uid in [OTHER, FIRST + UIDS] {
         let mut other = Role::start("tree-hoarder", &[&uid.to_string()]);
         other.tell(&format!("read {}", path(STAT)));
@@ -264,7 +264,7 @@ fn eighty_subordinate_uids_are_one_user() {
     assert!(take(OTHER) > SHARE * 8 / 10);
 }
 
-/// How long a read of root's takes, and how often others have read meanwhile: the medians.
+/// The time of a read by root, and the number of reads by others during it: the medians.
 fn reads_of_root(daemon: &Daemon, others: &Count) -> (Duration, u64) {
     const READS: usize = 31;
     let read = |_| {
@@ -279,8 +279,8 @@ fn reads_of_root(daemon: &Daemon, others: &Count) -> (Duration, u64) {
 }
 
 fn hundreds_of_readers_of_one_user_hold_nobody_up() {
-    // Each of them has a read waiting all the time: were they served in the order in which they came, so many came
-    // before each of root's.
+    // Each thread always has a waiting read: if the daemon served reads in the order of their arrival, this many would be
+    // served before each read of root.
     let threads = pace::work(400, 40);
     let daemon = start();
     let path = daemon.path(STAT).to_str().unwrap().to_owned();
@@ -327,7 +327,7 @@ fn hundreds_of_readers_of_one_user_hold_nobody_up() {
     assert!(shared_reads < threads / 4, "{shared_reads} reads of another user for each of root's");
 }
 
-/// Groups with names as long as they may be, one in the other, so that paths are long; removed when dropped.
+/// Nested groups with names of maximum length, so that paths are long; removed when dropped.
 struct Deep(Vec<std::path::PathBuf>);
 
 impl Drop for Deep {
@@ -351,7 +351,7 @@ fn paths_of_cgroups_are_bounded_and_shown() {
         fs::create_dir(&folder).expect("a deep group");
         deep.0.push(folder.clone());
     }
-    // Each socket is of the group that its maker is in; the connections are idle ones of this process.
+    // Each socket belongs to the group of its maker; the connections are idle ones of this process.
     let own = topstat_live::cgroup::path_of(std::process::id(), "").expect("its group");
     let back = base.folder().parent().expect("its parent").join("cgroup.procs");
     let mut sockets = Vec::new();
@@ -377,7 +377,7 @@ fn paths_of_cgroups_are_bounded_and_shown() {
     assert!(entries > 0 && bytes > (LEVELS * NAME) as u64 && bytes <= most && most <= 1 << 20, "{paths}");
     let text = daemon.read("self");
     assert!(text.contains("\npaths\t") && text.contains("\npath_bytes\t"), "{text}");
-    // Nobody looks at them any more.
+    // No reader uses the paths any more.
     let forgotten = || number(&daemon.own()["paths"]["bytes"]) == 0;
     let begun = Instant::now();
     assert!(eventually(Duration::from_secs(30), forgotten), "{}", daemon.own()["paths"]);

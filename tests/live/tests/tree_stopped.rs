@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A daemon that is stopped, or whose threads are: nobody waits for it for long, and everybody is told what to do.
+//! A daemon that is stopped, or some of whose threads are: commands do not wait long, and say what to do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// How long a command may take that finds nobody answering: a second, and what its start takes on a busy host.
+/// The time limit of a command that gets no answer: a second, plus its start on a busy host.
 const SOON: Duration = Duration::from_secs(8);
 
-/// Runs a command, which must end soon, and gives what it has said and how long it took.
+/// Runs a command, which must end soon; returns its output and its duration.
 fn run(arguments: &[&str]) -> (Output, Duration) {
     let begun = Instant::now();
     let mut child = role::command("topstat")
@@ -48,14 +48,14 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The number by which the kernel knows the connection of a tree.
+/// The number of a tree's connection in the kernel.
 fn connection(mount: &Path) -> String {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = mounts.lines().find(|line| line.split(' ').nth(4) == mount.to_str()).expect("the tree");
     line.split(' ').nth(2).and_then(|numbers| numbers.strip_prefix("0:")).expect("its number").to_owned()
 }
 
-/// Stops the daemon until this is dropped.
+/// Stops the daemon until this value is dropped.
 struct Stopped<'a>(&'a Daemon);
 
 impl<'a> Stopped<'a> {
@@ -106,7 +106,7 @@ fn who_asks_a_stopped_daemon_is_told_what_to_do() {
         }
     }
     note(format!("told within {slowest:?}"));
-    // What does without the tree, does.
+    // Commands that do not need the tree work.
     let (output, took) = run(&["top", "tcp_v4/conns_pps", "--pins", pins, "-o", "json", "1", "1"]);
     assert!(output.status.success() && output.stdout.starts_with(b"{"), "{}", said(&output));
     note(format!("topstat top shows what is pinned in {took:?}"));
@@ -116,9 +116,9 @@ fn who_asks_a_stopped_daemon_is_told_what_to_do() {
     daemon.stat("tcp_v4/conns_pps");
 }
 
-/// Commands that read the tree end when asked to, whether the daemon has taken their request or not.
+/// Commands that read the tree end on a signal, whether the daemon has taken their request or not.
 fn who_waits_for_a_stopped_daemon_ends_when_asked_to() {
-    /// The commands read every 10 ms: some of these stops come while the daemon has a request.
+    /// The commands read every 10 ms: some of these stops come while the daemon holds a request.
     const STOPS: usize = 8;
     let daemon = Daemon::of_sockets();
     let scratch = Scratch::new("waiting");
@@ -156,12 +156,12 @@ fn who_waits_for_a_stopped_daemon_ends_when_asked_to() {
     }
     note(format!("ended within {slowest:?}"));
     drop(Stopped::new(&daemon));
-    // What was recorded is whole.
+    // The records are complete.
     let (output, _) = run(&["top", "tcp_v4/conns_pps", "--at", "now", "--history", history, "--pins", pins]);
     assert!(output.status.success(), "{}", said(&output));
 }
 
-/// The control file system of FUSE, mounted in a place of its own.
+/// The control file system of FUSE, mounted in a separate place.
 struct Connections(Scratch);
 
 impl Connections {
@@ -216,7 +216,7 @@ fn an_aborted_tree_is_mounted_again() {
     assert!(!mounts.contains(daemon.place.mount.to_str().unwrap()), "{mounts}");
 }
 
-/// Threads of a process that this thread has stopped, until it is dropped.
+/// Threads of a process that this thread has stopped, until the value is dropped.
 struct Held(Vec<libc::pid_t>);
 
 impl Held {
@@ -235,7 +235,7 @@ impl Held {
 
     fn hold(&mut self, tid: libc::pid_t) {
         let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: neither request touches this process's memory.
+        // SAFETY: neither request touches the memory of this process.
         let stopped = unsafe {
             libc::ptrace(libc::PTRACE_SEIZE, tid, none, none) == 0
                 && libc::ptrace(libc::PTRACE_INTERRUPT, tid, none, none) == 0
@@ -250,7 +250,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let none = std::ptr::null_mut::<libc::c_void>();
         for tid in &self.0 {
-            // SAFETY: as above. A thread that was killed meanwhile is waited for, or its process would never be.
+            // SAFETY: as above. The test waits for a killed thread, because its process can't be reaped before.
             unsafe {
                 if libc::ptrace(libc::PTRACE_DETACH, *tid, none, none) != 0 {
                     libc::waitpid(*tid, std::ptr::null_mut(), libc::__WALL);
@@ -261,7 +261,7 @@ impl Drop for Held {
 }
 
 fn the_watchdog_is_fed_by_those_who_serve() {
-    /// It is fed every half of it.
+    /// The daemon feeds the watchdog after every half of this time.
     const WATCHDOG: Duration = Duration::from_secs(2);
     let scratch = Scratch::new("watchdog");
     let path = scratch.path().join("notify");
@@ -279,7 +279,7 @@ fn the_watchdog_is_fed_by_those_who_serve() {
         let held = Held::new(daemon.pid(), threads);
         let mut cat = cat(&daemon.path(file));
         assert!(eventually(5 * WATCHDOG, || errors() > before), "{threads}: {}", daemon.log());
-        // From here on it is quiet: longer than systemd would wait.
+        // From here on the daemon is silent, for longer than systemd would wait.
         manager.heard.clear();
         while manager.hears_within("WATCHDOG=1", Duration::from_millis(10)).is_some() {}
         assert!(manager.hears_within("WATCHDOG=1", WATCHDOG + WATCHDOG / 2).is_none(), "{threads}: {}", daemon.log());
@@ -287,7 +287,7 @@ fn the_watchdog_is_fed_by_those_who_serve() {
         manager.hears("WATCHDOG=1");
         assert!(eventually(SOON, || cat.try_wait().unwrap().is_some_and(|status| status.success())));
     }
-    // A kill while the daemon waits for its own tree ends all of it, and whoever waits, too.
+    // A kill while the daemon waits for its own tree ends the daemon and the waiting process.
     let mut daemon = daemon;
     let held = Held::new(daemon.pid(), "fuser-");
     let mut cat = cat(&daemon.path("enabled"));
@@ -299,7 +299,7 @@ fn the_watchdog_is_fed_by_those_who_serve() {
 }
 
 fn the_kernel_ends_the_wait_for_a_stopped_daemon() {
-    /// What the daemon has said when it mounted the tree, how often the kernel looks, and a little.
+    /// The timeout that the daemon has set at the mount, the interval of the kernel's check, and a reserve.
     const MOST: Duration = Duration::from_secs(30 + 15 + 10);
     let daemon = Daemon::of_sockets();
     let stopped = Stopped::new(&daemon);

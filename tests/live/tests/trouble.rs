@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What goes wrong is said or counted, and leaves nothing behind.
+//! Faults are reported or counted, and leave nothing behind.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,11 +33,11 @@ const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 const UDP: &str = "udp_v4/conns_bytes";
 
-/// The kernel ends the verification of a program when a signal comes, so it has to come to another thread.
+/// The kernel stops the verification of a program at a signal, so signals must go to another thread.
 fn signals_come_while_programs_are_verified() {
     const PAUSE: Duration = Duration::from_micros(100);
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: a handler that does nothing, for a signal that nobody else here uses; and this thread, which stays.
+    // SAFETY: the handler does nothing, no other code here uses the signal, and this thread stays.
     let this = unsafe {
         let handler: extern "C" fn(libc::c_int) = nothing;
         libc::signal(libc::SIGURG, handler as libc::sighandler_t);
@@ -61,7 +61,7 @@ fn signals_come_while_programs_are_verified() {
         drop(watch.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         sent
     });
-    // SAFETY: as it was before.
+    // SAFETY: restores the default.
     unsafe { libc::signal(libc::SIGURG, libc::SIG_DFL) };
     note(format!("{sent} signals"));
 }
@@ -131,8 +131,8 @@ fn nothing_is_left_when_it_is_killed() {
     assert_eq!(pinned().difference(&pins).count(), 0);
 }
 
-/// Sockets that may have no storage: what they carry is in the total and in other, and counted as lost. One of them may be
-/// larger than a row, which is then not proven.
+/// Sockets without storage: their traffic is in the total and in other, and counted as lost. The traffic of one of them may
+/// be larger than a row, which is then not proven.
 fn no_memory_for_objects() {
     const SOCKETS: usize = 30;
     const TURNS: u64 = 10;
@@ -152,7 +152,7 @@ fn no_memory_for_objects() {
         Load::open(config).unwrap().run(&Plan::new(vec![TURNS; SOCKETS]), &limits()).unwrap()
     });
     assert_eq!((report.lost, report.transactions), (0, TURNS * SOCKETS as u64));
-    // Sockets that have storage, and carry less than what was refused may be of a single one.
+    // Sockets with storage that carry less than a single socket without storage may have carried.
     let config = Config { proto: Proto::Udp, family: Family::V6, connections: 2, ..Config::default() };
     let mut few = Load::open(config).unwrap();
     few.run(&Plan::new(vec![1; 2]), &limits()).unwrap();
@@ -170,7 +170,7 @@ fn no_memory_for_objects() {
         if view.sockets.iter().all(|s| s.pid == Some(std::process::id().into())) {
             assert_eq!((total, other, view.snapshot.lost.no_memory), (counted + foreign, counted, packets), "{path}");
         }
-        // It was lost since the snapshot before, and not again since this one.
+        // The loss belongs to the interval since the previous snapshot, and not to the interval since this one.
         assert!(view.snapshot.lost_now.no_memory >= packets, "{path}: {}", view.summary());
         let later = watch.peek(path).snapshot;
         assert!(later.lost.no_memory >= packets, "{path}: what was lost is forgotten");
@@ -203,12 +203,12 @@ fn the_smallest_and_the_largest_table() {
     }
 }
 
-/// Periods below the grain of jiffies have a finer clock, and periods far above the test's length keep everything.
+/// Periods below the resolution of jiffies use a finer clock; periods far above the length of the test keep everything.
 fn short_and_long_periods() {
     let config = Config { proto: Proto::Udp, udp_server: UdpServer::PerClient, connections: 4, ..Config::default() };
     let mut load = Load::open(config).unwrap();
     bursts_age(&mut load, 1, 40);
-    // One of these is long enough to find a burst in it, also on a host that has much else to do.
+    // At least one of these periods is long enough for a look during a burst's period, also on a busy host.
     let found = [(40, 40), (401, 20), (4001, 4)]
         .into_iter()
         .find(|(period, rounds)| bursts_age(&mut load, *period, *rounds) > 0);
@@ -221,24 +221,24 @@ fn short_and_long_periods() {
 /// Packets per period, of both ends of all connections.
 const PACKETS: &str = "udp_v4/conns_pps";
 
-/// What rows of the load have together.
+/// The sum of the load's rows.
 fn of_load(load: &Load, view: &View) -> u64 {
     let ours: Vec<Key> = load.connections().iter().flat_map(|c| [key(c, End::Client), key(c, End::Server)]).collect();
     view.sockets.iter().filter(|s| ours.contains(&s.key)).map(|s| s.value).sum()
 }
 
-/// Sends so many requests on each connection, and returns the packets of both ends that these and their responses make.
+/// Sends this many requests on each connection; returns the packets at both ends that these and their responses make.
 fn send(load: &mut Load, requests: u64) -> u64 {
     let report = load.run(&Plan::new(vec![requests; load.connections().len()]), &limits()).unwrap();
     assert_eq!(report.lost, 0);
     4 * report.transactions
 }
 
-/// A burst counts whole for a period from its beginning on, and not at all a period and a slide after its end (W1). When
-/// it is looked at is up to the host: each round asks what is certain by the clock around it. Returns how many bursts
-/// were found whole.
+/// A burst counts fully for a period from its beginning, and not at all from a period and a slide after its end (W1). The
+/// host decides when a look happens, so each round asserts only the facts that the clock around the look makes certain.
+/// Returns how many bursts were found complete.
 fn bursts_age(load: &mut Load, period_ms: u32, rounds: u32) -> u32 {
-    // Tables with longer periods go by jiffies, of up to 10 ms.
+    // Tables with longer periods use jiffies, of up to 10 ms.
     let grain = Duration::from_millis(if period_ms < 10 { 0 } else { 10 });
     let period = Duration::from_millis(period_ms.into());
     let gone_after = period + period / 10 + grain;
@@ -280,11 +280,11 @@ fn all_stays(load: &mut Load, period_ms: u32) {
     note(format!("period {period_ms} ms: {sent} packets, all there"));
 }
 
-/// With a delay objects are ordered less often: the rows may be others than the top, but what they say is exact, and so
-/// is the total.
+/// With a delay, objects are ordered less often: the rows may differ from the top, but their values are exact, and so is the
+/// total.
 fn a_delay_loses_nothing() {
     const CONNECTIONS: usize = 400;
-    const PPS: &str = "tcp_v6/conns_pps"; // few others are there
+    const PPS: &str = "tcp_v6/conns_pps"; // few other sockets use it
     const BYTES: &str = "tcp_v6/conns_bytes";
     let config = Config { connections: CONNECTIONS, family: Family::V6, ..Config::default() };
     let mut load = Load::open(config).unwrap();
@@ -309,7 +309,7 @@ fn a_delay_loses_nothing() {
         }
         assert!(view.sockets.len() >= 100, "{path}: {}", view.summary());
         let carried: u64 = truth.values().map(|c| of(c).0 + of(c).1).sum();
-        // Others may have come and gone unseen.
+        // Sockets of other processes may have come and gone unseen.
         witness.assert_bytes(view.snapshot.total - foreign, carried, packets, path);
         let mut values: Vec<u64> = truth.values().map(|c| of(c).0 + of(c).1).collect();
         values.sort_unstable_by(|a, b| b.cmp(a));

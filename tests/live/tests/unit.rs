@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon as a service of systemd: what `make install` puts there, started, confined, hung, restarted and stopped by
-//! systemd itself. All but the first of these tests want a host of their own (`topstat-vm --tier systemd`).
+//! The daemon as a service of systemd: the files of `make install`; systemd starts, confines, watches, restarts and stops the
+//! daemon. All but the first of these tests need a separate machine (`topstat-vm --tier systemd`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,15 +30,15 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// What systemd calls the service.
+/// The name of the service in systemd.
 const SERVICE: &str = "topstat.service";
-/// Where `make install` puts things. systemd looks there, too.
+/// The prefix of `make install`. systemd looks there, too.
 const PREFIX: &str = "/usr/local";
 const MOUNT: &str = "/run/topstat";
 const PINS: &str = "/sys/fs/bpf/topstat";
-/// What systemd may count to the service's exposure, of 100.
+/// The maximum exposure of the service by systemd's count, of 100.
 const MOST_EXPOSED: u32 = 35;
-/// How much of what the unit allows the daemon may need under load: one part in so many.
+/// Under load the daemon may need at most one part in `RESERVE` of each limit of the unit.
 const RESERVE: u64 = 4;
 
 fn dist(file: &str) -> String {
@@ -50,7 +50,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Runs a program that is to succeed, and gives what it said.
+/// Runs a program that must succeed, and returns its output.
 fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
     let program = program.as_ref();
     let output = Command::new(program).args(arguments).env_remove("MAKEFLAGS").output();
@@ -67,7 +67,7 @@ fn topstat(arguments: &[&str]) -> String {
     run(Path::new(PREFIX).join("bin/topstat"), arguments)
 }
 
-/// A property of the service, as systemd has it.
+/// A property of the service in systemd.
 fn property(name: &str) -> String {
     systemctl(&["show", SERVICE, "--value", "--property", name]).trim().to_owned()
 }
@@ -76,7 +76,7 @@ fn number(name: &str) -> u64 {
     property(name).parse().unwrap_or_else(|e| panic!("{name}={}: {e}", property(name)))
 }
 
-/// What the service and systemd have said about it since this boot.
+/// The messages of the service, and of systemd about it, since this boot.
 fn journal() -> String {
     run("journalctl", &["--sync"]);
     run("journalctl", &["--boot", "--quiet", "--output=cat", "--no-pager", "--unit", SERVICE])
@@ -93,11 +93,11 @@ fn mounted() -> bool {
     mounts.lines().any(|line| line.contains(&format!(" {MOUNT} ")))
 }
 
-/// In the configuration: other samples than those of sockets are not loaded, which takes half of the time.
+/// In the configuration: loads the samples of sockets only, which takes half of the time.
 const SOCKETS_ALONE: &str = "[samples]\ntasks.enabled = false\ncgroups.enabled = false\ndelays.enabled = false\n";
 
-/// The service, installed and stopped, with nothing pinned, and with changes of its own to the unit and to the
-/// configuration. Stopped when dropped.
+/// The service, installed and stopped, with nothing pinned, with changes to the unit and to the configuration. Stopped when
+/// dropped.
 struct Service;
 
 impl Service {
@@ -114,7 +114,7 @@ impl Service {
         service.end();
         let folder = Path::new("/run/systemd/system").join(format!("{SERVICE}.d"));
         fs::create_dir_all(&folder).expect("a folder for changes");
-        // Of the tests' tables both ends of each of the sockets are rows, and nothing ages.
+        // In the tests' tables both ends of every socket are rows, and nothing ages.
         let configuration = format!("top = 1024\nperiod = 3600000\n{configuration}");
         fs::write("/etc/topstat/topstat.toml", configuration).expect("a configuration");
         fs::write(folder.join("90-test.conf"), format!("[Service]\n{changes}")).expect("changes of the unit");
@@ -122,7 +122,7 @@ impl Service {
         service
     }
 
-    /// Starts it: systemd waits until it says that it is ready.
+    /// Starts the service: systemd waits until it reports that it is ready.
     fn start(&self) {
         let output = Command::new("systemctl").args(["start", SERVICE]).output().expect("systemctl");
         assert!(output.status.success(), "{}\n{}", text(&output), journal());
@@ -134,7 +134,7 @@ impl Service {
     }
 
     fn end(&self) {
-        // A process that was stopped would not hear it.
+        // A stopped process would not receive the signal.
         let _ = Command::new("systemctl").args(["kill", "--signal=SIGCONT", SERVICE]).output();
         systemctl(&["stop", SERVICE]);
         let _ = Command::new("systemctl").args(["reset-failed", SERVICE]).output();
@@ -152,7 +152,7 @@ impl Drop for Service {
     }
 }
 
-/// Reads what is pinned, as somebody who has nothing to do with the service.
+/// Reads the pinned state as a process that is unrelated to the service.
 fn watch() -> Watch {
     let state = pinned::open(&Pins::at(Path::new(PINS)), inet()).unwrap_or_else(|e| panic!("{e}"));
     Watch::of(state.expect("something is pinned").reader().unwrap_or_else(|e| panic!("{e}")))
@@ -174,7 +174,7 @@ fn it_is_exposed_no_more_than_it_must_be() {
     note(overall.trim_start_matches(['→', ' ']));
 }
 
-/// Readers that read all the time, one file each.
+/// Readers that read all the time, one for each file.
 fn readers<T>(files: &[&str], what: impl FnOnce() -> T) -> (T, Vec<Done>) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -184,7 +184,7 @@ fn readers<T>(files: &[&str], what: impl FnOnce() -> T) -> (T, Vec<Done>) {
                 let begun = Instant::now();
                 let text = fs::read_to_string(path(file));
                 done.push(Done { text, took: begun.elapsed() });
-                // Where there is no tree that would be all that this guest does.
+                // Without a tree the loop would otherwise take all CPU time of this guest.
                 std::thread::sleep(Duration::from_millis(20));
             }
             done
@@ -192,7 +192,7 @@ fn readers<T>(files: &[&str], what: impl FnOnce() -> T) -> (T, Vec<Done>) {
         let running: Vec<_> = files.iter().map(|file| scope.spawn(move || read(file))).collect();
         let done = what();
         stop.store(true, Ordering::Relaxed);
-        // One that hangs would be waited for without end, and nobody would hear why.
+        // The test would wait for a hanging reader for ever, without any message.
         let ended = eventually(Duration::from_secs(10), || running.iter().all(|reader| reader.is_finished()));
         if !ended {
             eprintln!("a reader hangs:\n{}", journal());
@@ -202,7 +202,7 @@ fn readers<T>(files: &[&str], what: impl FnOnce() -> T) -> (T, Vec<Done>) {
     })
 }
 
-/// What came of reading a file.
+/// The result of one read of a file.
 struct Done {
     text: std::io::Result<String>,
     took: Duration,
@@ -210,8 +210,8 @@ struct Done {
 
 fn it_starts_serves_and_stops() {
     let service = Service::new("", "");
-    // Nothing is sent by the one, which so can be found in no other way than by looking for it when all begins. It is
-    // a process's that the daemon could not look into without privilege.
+    // The socket sends nothing, so only the search at the start of the daemon can find it. It belongs to a process that the
+    // daemon could not inspect without privilege.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     service.start();
     assert_eq!((property("ActiveState").as_str(), property("SubState").as_str()), ("active", "running"));
@@ -249,13 +249,13 @@ fn it_starts_serves_and_stops() {
     let shown = Document::of(&line);
     assert!(shown.total >= tally.packets(), "{line}");
 
-    // What it takes, with four who read as fast as they can.
+    // The resources of the service, with four readers at full speed.
     let files = ["udp_v4/conns_bytes/json", "udp_v4/conns_pps/stat", "tcp_v4/conns_pps/json", "self.json"];
     let (_, read) = readers(&files, || std::thread::sleep(Duration::from_secs(3)));
     let failed: Vec<_> = read.iter().filter_map(|read| read.text.as_ref().err()).collect();
     assert!(failed.is_empty() && read.len() > files.len(), "{failed:?}");
     let group = format!("/sys/fs/cgroup{}", property("ControlGroup"));
-    // Before Linux 5.19 there is no peak.
+    // Linux before 5.19 has no peak.
     let peak = fs::read_to_string(format!("{group}/memory.peak"));
     let memory: u64 = peak.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| number("MemoryCurrent"));
     let (tasks, data) = (number("TasksCurrent"), data_bytes(service.pid()));
@@ -274,7 +274,7 @@ fn it_starts_serves_and_stops() {
     systemctl(&["stop", SERVICE]);
     assert_eq!((property("ActiveState").as_str(), property("Result").as_str()), ("inactive", "success"));
     assert!(!mounted() && fs::read_dir(MOUNT).is_ok_and(|mut there| there.next().is_none()));
-    // It counts on, without the service.
+    // The programs go on counting without the service.
     tally.during(|| std::thread::sleep(Duration::from_millis(200)));
     tally.check(&mut watch(), "while it is stopped");
     let said = journal();
@@ -283,7 +283,7 @@ fn it_starts_serves_and_stops() {
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
-/// What counts for LimitDATA.
+/// The memory that LimitDATA limits.
 fn data_bytes(pid: Pid) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/status", pid)).expect("its status");
     let line = text.lines().find_map(|line| line.strip_prefix("VmData:")).expect("VmData");
@@ -304,12 +304,12 @@ fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
-/// Tries what the service is not for, and says what came of it: the error, or 0. Nothing is done where it is not
-/// refused, either: the arguments are wrong.
+/// Tries calls that the unit must refuse, and prints the result of each: the error, or 0. The arguments are wrong, so a call
+/// that is not refused does nothing either.
 fn confined() {
     let nothing = std::ptr::null::<u8>();
     let call = |name: &str, number: libc::c_long, first: i64| {
-        // SAFETY: no call writes by a null pointer; the kernel refuses it.
+        // SAFETY: no call writes through a null pointer; the kernel refuses it.
         let result = unsafe { libc::syscall(number, first, nothing, nothing, nothing, nothing, nothing) };
         println!("{name} {}", if result == -1 { errno() } else { 0 });
     };
@@ -331,7 +331,7 @@ fn confined() {
     call("sethostname", libc::SYS_sethostname, 0);
     call("unshare", libc::SYS_unshare, i64::from(libc::CLONE_NEWNS));
     call("setns", libc::SYS_setns, -1);
-    // These it is for: the same wrong arguments, another answer.
+    // Calls that the unit must allow: with the same wrong arguments they return another error.
     call("mount", libc::SYS_mount, 0);
     call("open_by_handle_at", libc::SYS_open_by_handle_at, -1);
     call("bpf", libc::SYS_bpf, -1);
@@ -341,7 +341,7 @@ fn confined() {
         ("AF_INET6", libc::AF_INET6),
         ("AF_NETLINK", libc::AF_NETLINK),
     ] {
-        // SAFETY: no memory is involved. What it opens, this process's end closes.
+        // SAFETY: the call touches no memory. The end of this process closes the socket.
         let socket = unsafe { libc::socket(family, libc::SOCK_DGRAM, 0) };
         println!("{name} {}", if socket == -1 { errno() } else { 0 });
     }
@@ -349,7 +349,7 @@ fn confined() {
         let opened = fs::File::options().read(true).write(true).open(device);
         println!("{device} {}", opened.err().and_then(|e| e.raw_os_error()).unwrap_or_default());
     }
-    // SAFETY: a mapping of its own that nobody uses.
+    // SAFETY: a new mapping that no other code uses.
     let mapped = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -368,14 +368,14 @@ fn confined() {
     }
 }
 
-/// Sends a datagram, and says what came of it.
+/// Sends a datagram, and prints the result.
 fn filtered() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let sent = socket.send_to(b"x", socket.local_addr().expect("its address"));
     println!("send {}", sent.err().and_then(|e| e.raw_os_error()).unwrap_or_default());
 }
 
-/// Runs this program in a role with these lines of a `[Service]`, and gives what it said, by names.
+/// Runs this program in a role with these lines of a `[Service]` section; returns its output, by names.
 fn in_service(role: &str, lines: &str) -> BTreeMap<String, String> {
     const PROBE: &str = "topstat-probe.service";
     let (unit, said) = (Path::new("/run/systemd/system").join(PROBE), format!("/run/{PROBE}.said"));
@@ -392,7 +392,7 @@ fn in_service(role: &str, lines: &str) -> BTreeMap<String, String> {
     text.lines().filter_map(|line| line.split_once(' ')).map(|(name, it)| (name.to_owned(), it.to_owned())).collect()
 }
 
-/// Another program in the daemon's place can do as little.
+/// Another program with the daemon's unit is confined in the same way.
 fn what_it_may_not_do_is_refused() {
     let _service = Service::new("", SOCKETS_ALONE);
     let unit = systemctl(&["cat", SERVICE]);
@@ -450,8 +450,7 @@ fn what_it_may_not_do_is_refused() {
     assert_eq!(in_service("filtered", "")["send"], "0", "it is the filter");
 }
 
-/// A daemon that does nothing any more is killed and replaced within the time that it has; what is sent meanwhile is
-/// counted.
+/// A daemon that hangs is killed and replaced within the watchdog's time; datagrams sent in the meantime are counted.
 fn a_daemon_that_hangs_is_replaced() {
     const WATCHDOG: Duration = Duration::from_secs(10);
     let service = Service::new(&format!("WatchdogSec={}\n", WATCHDOG.as_secs()), SOCKETS_ALONE);
@@ -461,7 +460,7 @@ fn a_daemon_that_hangs_is_replaced() {
     let begun = Instant::now();
     kill_process(first, Signal::STOP).expect("stop it");
     tally.during(|| std::thread::sleep(Duration::from_secs(1)));
-    // Its successor has to load, too.
+    // The next daemon must load, too.
     let gone = eventually(WATCHDOG, || !Path::new("/proc").join(first.to_string()).exists());
     let killed = begun.elapsed();
     let replaced = gone && eventually(Duration::from_secs(20), || property("ActiveState") == "active");
@@ -480,15 +479,15 @@ fn a_daemon_that_hangs_is_replaced() {
     tally.check(&mut watch(), "afterwards");
 }
 
-/// Another build's programs are replaced by `systemctl restart`, while datagrams are sent and files are read.
+/// `systemctl restart` replaces another build's programs while datagrams are sent and files are read.
 fn an_upgrade_under_load_loses_nothing() {
-    /// How long a reader may be kept waiting: while a daemon ends, its successor loads, or the host is busy.
+    /// The maximum wait of a reader: while a daemon ends, the next one loads, or the host is busy.
     const PATIENCE: Duration = Duration::from_secs(5);
     let service = Service::new("", SOCKETS_ALONE);
     service.start();
     let mut tally = Tally::new();
     tally.during(|| std::thread::sleep(Duration::from_millis(200)));
-    // What an older version has pinned.
+    // The pins of an older version.
     let tables = TABLES.map(topstat_live::watch::table);
     let older = Pins::at(Path::new(PINS)).as_build("an older one");
     let (state, adopted) = pinned::adopt(&older, inet(), &tables, &everything()).unwrap_or_else(|e| panic!("{e}"));
@@ -506,7 +505,7 @@ fn an_upgrade_under_load_loses_nothing() {
     });
     assert_eq!(journal().matches("inet: found pinned, and its programs replaced").count(), before + 1, "{}", journal());
     tally.check(&mut watch(), "after the upgrade");
-    // Opened before, read to its end after: all of it, or an error.
+    // Opened before the restart, read to its end after it: the whole text, or an error.
     let (begun, mut rest) = (Instant::now(), String::new());
     match held.read_to_string(&mut rest) {
         Ok(_) => drop(Stat::of(&rest)),
@@ -517,7 +516,7 @@ fn an_upgrade_under_load_loses_nothing() {
     let (mut whole, mut errors) = (0, BTreeMap::<String, u32>::new());
     for read in &read {
         match &read.text {
-            // Whole, or this panics. Where nothing is mounted there is no such file.
+            // A complete text, or the parser panics. While nothing is mounted the file does not exist.
             Ok(text) if text.starts_with('{') => drop(Document::of(text)),
             Ok(text) => drop(Stat::of(text)),
             Err(error) => *errors.entry(error.to_string()).or_default() += 1,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The live view beside a daemon, on a terminal: what is carried is what the screen shows, and what is typed takes effect.
+//! The live view beside a daemon, on a terminal: the screen shows the traffic that was carried, and typed settings take
+//! effect.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -24,14 +25,14 @@ pub fn cases() -> Vec<Case> {
 
 const SAMPLE: &str = "tcp_v4";
 const TABLE: &str = "tcp_v4/conns_pps";
-/// The screen: as wide as the addresses of a row need.
+/// The size of the screen: wide enough for the addresses of a row.
 const SIZE: (u16, u16) = (40, 140);
 
-/// Whose members may read the tree, and a member: the ids need no names.
+/// The group that may read the tree, and a member: the ids need no names.
 const GROUP: u32 = 54_341;
 const MEMBER: u32 = 54_342;
 
-/// Plays a role, if it is one of these.
+/// Plays the role, if it is the role of this file.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     if role != MEMBERS_TOPSTAT {
         return None;
@@ -44,7 +45,7 @@ pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     Some(topstat::run(line, &mut topstat::Kernel, &mut topstat::SystemConsole::default()).into())
 }
 
-/// The program, as a member of the group runs it.
+/// The role of the program when a member of the group runs it.
 const MEMBERS_TOPSTAT: &str = "members-topstat";
 
 /// A daemon whose tree the group may read.
@@ -52,7 +53,7 @@ fn daemon() -> Daemon {
     Daemon::start_at(Arc::new(Place::configured(&format!("group = \"{GROUP}\""))), &[])
 }
 
-/// The view of what a daemon has, as whoever plays this role sees it.
+/// The view of this daemon, run in this role.
 fn view(role: &str, daemon: &Daemon) -> Command {
     let mut view = role::command(role);
     view.args(["view", "0.2", "--mount"]).arg(&daemon.place.mount).arg("--pins").arg(&daemon.place.pins);
@@ -65,7 +66,7 @@ fn the_screen_shows_what_was_carried() {
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
     let mut terminal = Terminal::start(view("topstat", &daemon), SIZE);
     terminal.wait_for(TABLE);
-    // What the daemon has measured of its programs.
+    // The daemon's own measurement of its programs.
     terminal.wait_for("  programs ");
     // The overview, and then one table after the other.
     terminal.press("\r");
@@ -79,7 +80,7 @@ fn the_screen_shows_what_was_carried() {
         terminal.wait_until("another table", |screen| !screen.contents().contains(&title));
     }
     terminal.wait_for(&format!("{TABLE}  total"));
-    // What is typed is set.
+    // A typed value is set.
     terminal.press(&format!("p{ENDLESS_MS}\r"));
     terminal.wait_for(&format!("{TABLE}/period is {ENDLESS_MS}"));
     assert_eq!(daemon.read(&format!("{TABLE}/period")).trim(), ENDLESS_MS.to_string());
@@ -89,7 +90,7 @@ fn the_screen_shows_what_was_carried() {
     load.run(&plan, &limits()).unwrap();
     let truth = truth::difference(&before, &truth::settled(&load));
     let (key, counts) = truth.iter().max_by_key(|(key, counts)| (counts.packets(), **key)).expect("connections");
-    // Of all rows the one of this socket, in exact numbers: packets in all, received and sent.
+    // Selects the row of this socket, in exact numbers: packets in total, received and sent.
     terminal.press(&format!("x/sport:{} dport:{}\r", key.local.port(), key.remote.port()));
     terminal.wait_for("1 of the ");
     let numbers = [counts.packets(), counts.packets_rx, counts.packets_tx].map(|number| number.to_string());
@@ -105,7 +106,7 @@ fn the_screen_shows_what_was_carried() {
     note(format!("{TABLE}: {} packets of {} as carried", numbers[0], key.local));
 }
 
-/// What the tree says of a table's settings, as the screen has it.
+/// The settings of a table in the tree, in the format of the screen.
 fn settings(daemon: &Daemon, table: &str) -> [String; 3] {
     let read = |path: &str| daemon.read(path).trim().parse::<u32>().expect("a number");
     let sample = table.split('/').next().expect("a path");
@@ -122,7 +123,7 @@ fn settings(daemon: &Daemon, table: &str) -> [String; 3] {
     [on.to_owned(), period, human_ms(read(&format!("{table}/delay")))]
 }
 
-/// The tables of the daemon that are in its tree, and what they are set to.
+/// The tables of the daemon that are in its tree, and their settings.
 fn all_settings(daemon: &Daemon) -> Vec<(String, [String; 3])> {
     let samples = topstat_kernel::samples();
     let tables = samples.iter().flat_map(|sample| {
@@ -132,7 +133,7 @@ fn all_settings(daemon: &Daemon) -> Vec<(String, [String; 3])> {
     there.map(|table| (table.clone(), settings(daemon, &table))).collect()
 }
 
-/// Waits until the screen says the same of these tables as the tree.
+/// Waits until the screen shows the settings of these tables in the tree.
 fn wait_for_settings(terminal: &mut Terminal, all: &[(String, [String; 3])]) {
     for (table, wanted) in all {
         terminal.wait_until(&format!("{table} {wanted:?}"), |screen| {
@@ -144,7 +145,7 @@ fn wait_for_settings(terminal: &mut Terminal, all: &[(String, [String; 3])]) {
     }
 }
 
-/// The view on the screen of settings, with [`TABLE`] selected.
+/// The view on its screen of settings, with [`TABLE`] selected.
 fn settings_screen(role: &str, daemon: &Daemon) -> Terminal {
     let mut command = view(role, daemon);
     command.args(["--table", TABLE]);
@@ -162,7 +163,7 @@ fn settings_are_those_of_the_tree_and_what_is_refused_changes_nothing() {
     let begun = all_settings(&daemon);
     assert!(begun.iter().any(|(table, [on, ..])| *table == other && on == "off"), "{begun:?}");
     wait_for_settings(&mut terminal, &begun);
-    // What is typed is set, of the table that is selected and of no other.
+    // A typed value is set for the selected table, and for no other.
     for (keys, file, value) in [("p2500\r", "period", "2500"), ("d40ms\r", "delay", "40"), ("eoff\r", "enabled", "0")] {
         terminal.press(keys);
         terminal.wait_for(&format!("{TABLE}/{file} is {value}"));
@@ -172,7 +173,7 @@ fn settings_are_those_of_the_tree_and_what_is_refused_changes_nothing() {
     let set = all_settings(&daemon);
     let differ: Vec<_> = set.iter().zip(&begun).filter(|(set, begun)| set != begun).map(|(set, _)| set).collect();
     assert_eq!(differ, [&(TABLE.to_owned(), ["off", "2.5s", "40ms"].map(str::to_owned))]);
-    // What can be no value is not even asked for.
+    // The view refuses an invalid value itself.
     for (keys, why) in [("p0\r", "1 to 3600000 ms"), ("d3600001\r", "0 to 3600000 ms"), ("e2\r", "0 or 1")] {
         terminal.press(keys);
         terminal.wait_for(why);
@@ -180,12 +181,12 @@ fn settings_are_those_of_the_tree_and_what_is_refused_changes_nothing() {
         terminal.wait_for("? keys");
     }
     assert_eq!(all_settings(&daemon), set);
-    // A switch above the table, which others have set meanwhile, is seen when the screen is opened again.
+    // A changed switch above the table appears when the screen is opened again.
     daemon.write(&format!("{SAMPLE}/enabled"), 0);
     terminal.press("SS");
     wait_for_settings(&mut terminal, &all_settings(&daemon));
     terminal.wait_for("turned off above");
-    // So has the table's own screen, which has no rows any more once a period is over.
+    // The table's own screen shows it, too; the table has no rows left after a period.
     terminal.press("\r");
     terminal.wait_for(&format!("{TABLE}  total"));
     daemon.write(&format!("{TABLE}/enabled"), 1);
@@ -195,7 +196,7 @@ fn settings_are_those_of_the_tree_and_what_is_refused_changes_nothing() {
     daemon.write(&format!("{SAMPLE}/enabled"), 1);
     terminal.press("q");
     assert_eq!(terminal.end(), Some(0));
-    // Who may only read is told so.
+    // The view tells a user with read permission only that settings need root.
     let mut terminal = settings_screen(MEMBERS_TOPSTAT, &daemon);
     wait_for_settings(&mut terminal, &set);
     for keys in ["p9s\r", "d9s\r", "eon\r"] {

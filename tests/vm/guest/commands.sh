@@ -7,7 +7,7 @@
 
 bb=/run/topstat-vm/busybox
 share=/run/topstat-vm/share
-# Of the service, where there is a service manager.
+# The control group of the service, if there is a service manager.
 group=/sys/fs/cgroup/system.slice/topstat-vm.service
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 settle=0 init='' mode='' commands='' tty_size=''
@@ -19,7 +19,7 @@ finish() {
     $bb reboot -f
 }
 
-# Ends whatever commands have left running. Under a service manager that is what is in this service's cgroup.
+# Ends all processes that commands have left running: under a service manager, the processes in this service's cgroup.
 end_others() {
     if [ -z "$init" ]; then
         kill -9 -1 2>/dev/null
@@ -30,8 +30,8 @@ end_others() {
     done
 }
 
-# Whether the kernel said something since the last look that makes further findings doubtful: a taint (warnings,
-# oopses, memory errors), or lockdep, which reports only once.
+# Prints the kernel's state that makes further findings doubtful if it changes: the taint (warnings, oopses, memory errors),
+# and lockdep, which reports only once.
 kernel_state() {
     $bb cat /proc/sys/kernel/tainted
     [ ! -e /proc/lockdep_stats ] || $bb grep debug_locks: /proc/lockdep_stats
@@ -55,10 +55,10 @@ state=$(kernel_state)
 for n in $commands; do
     echo "topstat-vm: begin $n" >/dev/kmsg
     : >"$share/$n.begin"
-    # The host's shell: busybox would prefer its own programs to those of the same name.
+    # The host's shell: busybox would run its own programs instead of programs with the same name.
     /bin/sh "$share/$n.sh" </dev/null >"$share/$n.out" 2>"$share/$n.err"
     code=$?
-    # What the command left running would disturb the next.
+    # Processes that the command has left would disturb the next command.
     end_others
     echo "topstat-vm: end $n" >/dev/kmsg
     echo $code >"$share/$n.code"

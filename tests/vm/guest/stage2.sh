@@ -1,9 +1,9 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # shellcheck shell=dash
-# Second stage of a guest, process 1 on its final root: mounts what a system has. Then commands.sh runs the commands;
-# where the settings name an init, that becomes process 1, and runs commands.sh as a service (systemd.sh).
-# Everything here comes from a busybox on a tmpfs: the host's root may be any.
+# Second stage of a guest, process 1 on its final root: mounts the usual file systems. Then commands.sh runs the commands; if
+# the settings name an init, it becomes process 1, and runs commands.sh as a service (systemd.sh). All programs here come from
+# a busybox on a tmpfs, so that any root of the host works.
 
 bb=/run/topstat-vm/busybox
 share=/run/topstat-vm/share
@@ -65,8 +65,9 @@ ulimit -n 1048576
 ulimit -c 0
 $bb ifconfig lo 127.0.0.1 up
 $bb hostname topstat-vm
-# On a busy host a guest stands still for longer than TCP waits for an acknowledgement (200 ms), and would send again
-# what is not lost. On loopback nothing is: wait longer there. (Busybox's ip has no such option; the host's may be missing.)
+# A guest on a busy host stalls for longer than TCP waits for an acknowledgement (200 ms), and would retransmit data that is
+# not lost. Loopback loses nothing, so TCP waits longer there. (Busybox's ip has no such option; the host's ip may be
+# missing.)
 set_to 0 /proc/sys/net/ipv4/tcp_early_retrans
 for to in 127.0.0.0/8 127.0.0.1; do
     ip route change local $to dev lo table local proto kernel scope host src 127.0.0.1 rto_min 20s 2>/dev/null

@@ -1,13 +1,13 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # shellcheck shell=dash
-# Between the second stage of a guest and its commands, where process 1 is to be the host's systemd: it gets the journal
-# and the commands to start, and none of the host's own services. What is changed here is the guest's overlay.
+# Runs between the second stage of a guest and its commands if process 1 must be the host's systemd: systemd gets the journal
+# and the commands to start, and no service of the host. The changes are made in the guest's overlay.
 
-# Of the second stage.
+# Set by the second stage.
 bb=${bb:?}
 init=${init:?}
-# Where systemd's own units are, and where those of this boot go.
+# The folder of systemd's units, and the folder for the units of this boot.
 units=/lib/systemd/system
 run=/run/systemd/system
 
@@ -17,20 +17,20 @@ $bb ln -s $units/systemd-journald.service $run/sysinit.target.wants/
 for unit in systemd-journald.socket systemd-journald-dev-log.socket; do
     $bb ln -s $units/$unit $run/sockets.target.wants/
 done
-# They would add units for the host's fstab, disks and consoles.
+# Generators would add units for the host's fstab, disks and consoles.
 for generator in /lib/systemd/system-generators/*; do
     $bb ln -s /dev/null "/run/systemd/system-generators/${generator##*/}"
 done
-# It would hide what the host has in /tmp.
+# The unit would hide the host's files in /tmp.
 $bb ln -s /dev/null $run/tmp.mount
-# Auditing is for those who ask for it.
+# Auditing stays off.
 $bb ln -s /dev/null $run/systemd-journald-audit.socket
-# A host that is a container is none here.
+# The host may be a container; the guest is not.
 $bb rm -f /.dockerenv /run/.containerenv
-# A host without one would be taken for a machine that boots for the first time.
+# Without a machine id systemd would treat the guest as a machine that boots for the first time.
 [ -s /etc/machine-id ] || echo 0123456789abcdef0123456789abcdef >/etc/machine-id
 
-# Whatever becomes of the commands, the guest ends.
+# The guest ends, however the commands end.
 $bb cat >$run/topstat-vm.service <<-EOF
 	[Unit]
 	Requires=basic.target

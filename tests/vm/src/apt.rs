@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Debian packages of other suites, by an apt state of our own: the host's apt is read (for its mirrors), never changed.
+//! Debian packages of other suites, with a private state of apt: the host's apt configuration is read (for its mirrors),
+//! never changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +11,15 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::Unavailable;
 
-/// Suites where kernels are looked for, beside those of the host's main source. A suite that the mirror does not have
-/// (any more) is passed over.
+/// The suites of the host's main source that are searched for kernels, beside the host's own suites. A suite that the mirror
+/// does not have (any more) is skipped.
 const MAIN_SUITES: &[&str] = &["bookworm", "bookworm-backports", "trixie", "trixie-backports", "sid"];
 
-/// The same of the host's security source.
+/// The suites of the host's security source that are searched for kernels.
 const SECURITY_SUITES: &[&str] = &["bullseye-security", "bookworm-security", "trixie-security"];
 
-/// Package lists are taken as current for so long; where the latest is asked for, for the shorter time: several series
-/// fetched in a row update once.
+/// How long package lists count as current; the shorter time applies if the latest are requested: fetching several series in
+/// a row updates once.
 const LISTS_FRESH: Duration = Duration::from_secs(3600);
 const LISTS_FRESH_FOR_UPDATE: Duration = Duration::from_secs(60);
 
@@ -29,22 +30,22 @@ const KEYRINGS: &[&str] =
 /// A package at a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// Its name, as `linux-image-6.1.0-52-cloud-amd64`.
+    /// The name, for example `linux-image-6.1.0-52-cloud-amd64`.
     pub name: String,
-    /// Its Debian version.
+    /// The Debian version.
     pub version: String,
-    /// `name (= version)` dependencies on the packages built beside it.
+    /// The `name (= version)` dependencies on packages from the same build.
     pub exact_depends: Vec<(String, String)>,
 }
 
-/// Apt with sources, lists and downloads in a folder of its own.
+/// Apt with its sources, lists and downloads in a private folder.
 #[derive(Debug)]
 pub struct Apt {
     dir: PathBuf,
 }
 
 impl Apt {
-    /// Prepares the state in `dir` and updates its package lists where they are old; `update` asks for the latest.
+    /// Prepares the state in `dir`, and updates old package lists; `update` asks for the latest.
     pub fn open(dir: PathBuf, update: bool) -> Result<Self> {
         let apt = Self { dir };
         for sub in ["state/lists/partial", "cache/archives/partial"] {
@@ -70,7 +71,7 @@ impl Apt {
     fn update(&self) -> Result<()> {
         eprintln!("topstat-vm: updating the package lists of Debian's suites");
         let output = self.command("apt-get").args(["-q", "update"]).output().context("cannot run apt-get")?;
-        // One suite's failure (archived, not mirrored) is no failure of the others: what counts is whether any list came.
+        // The failure of one suite (archived, not mirrored) is no failure of the others: the call fails only if no list came.
         let lists = fs::read_dir(self.dir.join("state/lists"))
             .map(|dir| dir.filter_map(Result::ok).any(|entry| entry.file_name().to_string_lossy().contains("Packages")))
             .unwrap_or(false);
@@ -96,12 +97,12 @@ impl Apt {
                 format!("Dir::State={dir}/state"),
                 "Dir::State::status=/dev/null".to_owned(),
                 format!("Dir::Cache={dir}/cache"),
-                // An image for containers may tell apt to keep no caches; ours is what makes the next look-up quick.
+                // An image for containers may tell apt to keep no caches; this cache makes the next look-up fast.
                 format!("Dir::Cache::pkgcache={dir}/cache/pkgcache.bin"),
                 format!("Dir::Cache::srcpkgcache={dir}/cache/srcpkgcache.bin"),
-                // The folder may not be readable by the user that apt would download as.
+                // The folder may not be readable by apt's download user.
                 "APT::Sandbox::User=root".to_owned(),
-                // Only names and versions are looked at.
+                // Only names and versions are needed.
                 "Acquire::Languages=none".to_owned(),
                 "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
                 "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false".to_owned(),
@@ -120,7 +121,7 @@ impl Apt {
             .args(["show", "--all-versions", name])
             .output()
             .context("cannot run apt-cache")?;
-        // Nothing known by that name is an answer too.
+        // An unknown name is a valid result.
         Ok(parse_packages(&String::from_utf8_lossy(&output.stdout)))
     }
 
@@ -183,7 +184,7 @@ pub fn newest(packages: Vec<Package>) -> Result<Option<Package>> {
     Ok(best)
 }
 
-/// Sources of all [`MAIN_SUITES`] and [`SECURITY_SUITES`], on the mirrors the host itself uses.
+/// The sources of all [`MAIN_SUITES`] and [`SECURITY_SUITES`], on the host's mirrors.
 fn host_sources() -> Result<String> {
     let os_release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
     let codename =
@@ -199,7 +200,7 @@ fn host_sources() -> Result<String> {
     let Some(keyring) = KEYRINGS.iter().find(|path| Path::new(path).exists()) else {
         bail!(Unavailable(format!("Debian's keys are missing ({}); install debian-archive-keyring", KEYRINGS[0])));
     };
-    // Apt itself reads its configuration in all its forms, and says what it would fetch.
+    // Apt itself reads its configuration in all formats, and prints the addresses that it would fetch.
     let output = Command::new("apt-get")
         .args(["update", "--print-uris"])
         .env("LC_ALL", "C")
@@ -223,9 +224,9 @@ fn stanza(uri: &str, suites: &[&str], keyring: &str) -> String {
     format!("Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: main\nSigned-By: {keyring}\n\n")
 }
 
-/// The main and the security mirror among what `apt-get update --print-uris` says it would fetch.
+/// The main and the security mirror, from the addresses that `apt-get update --print-uris` prints.
 ///
-/// Other projects name their suites as Debian does (`bookworm`), but only Debian's own mirror has `bookworm-updates` too.
+/// Other projects use the names of Debian's suites (`bookworm`), but only Debian's own mirror also has `bookworm-updates`.
 fn mirrors(print_uris: &str, codename: &str) -> (Option<String>, Option<String>) {
     let base_of = |suite: String| {
         let tail = format!("dists/{suite}/InRelease'");

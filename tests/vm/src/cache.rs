@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where kernels are kept, and who may write there.
+//! The folder of kernels, and its locks.
 //!
 //! ```text
-//! <cache>/fetch.lock                held by whoever uses apt, fetches or cleans
-//! <cache>/build.lock                held by whoever builds the debug tier's kernel or cleans
+//! <cache>/fetch.lock                held by a process that uses apt, fetches or cleans
+//! <cache>/build.lock                held by a process that builds the debug tier's kernel or cleans
 //! <cache>/apt/                      private state of apt: sources, lists, downloads
-//! <cache>/series/<series>.json      which kernel a series stands for: package, version, release
+//! <cache>/series/<series>.json      the kernel of a series: package, version, release
 //! <cache>/kernels/<release>/        vmlinuz, config, kernel.json, boot-modules/*.ko, lib/modules/<release>/
-//! <cache>/kernels/debug-<hash>/     the same for the debug tier, with build.log
+//! <cache>/kernels/debug-<hash>/     these files for the debug tier, with build.log
 //! ```
 //!
-//! A folder of `kernels/` is made under another name and renamed when complete: what is there can be used without a lock.
+//! A folder of `kernels/` is made under another name and renamed when complete: an existing folder can be used without a
+//! lock.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -24,16 +25,16 @@ pub struct Cache {
     root: PathBuf,
 }
 
-/// What may be done to the cache by one at a time. Who needs both takes `Build` first.
+/// Work on the cache that one process at a time may do. A process that needs both locks takes `Build` first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Downloads, which share apt's state.
+    /// Downloads, which share the state of apt.
     Fetch,
-    /// The debug tier's kernel: minutes, in which others may fetch.
+    /// Builds of the debug tier's kernel. They take minutes, in which other processes may fetch.
     Build,
 }
 
-/// Held while the cache is changed; others wait. Released on drop.
+/// Held while the cache changes; other processes wait. Released on drop.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -54,7 +55,7 @@ impl Cache {
         Self { root: root.into() }
     }
 
-    /// Its folder.
+    /// The folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -69,12 +70,12 @@ impl Cache {
         self.root.join("kernels")
     }
 
-    /// The file that says which kernel `series` stands for.
+    /// The file that names the kernel of `series`.
     pub fn series_file(&self, series: &str) -> PathBuf {
         self.root.join("series").join(format!("{series}.json"))
     }
 
-    /// Waits for, and takes, the right to do `work`.
+    /// Waits for the lock of `work`, and takes it.
     pub fn lock(&self, work: Work) -> Result<Lock> {
         let path = self.root.join(match work {
             Work::Fetch => "fetch.lock",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel of the debug tier: built here, from Debian's source, with the checks that no distribution ships.
+//! The kernel of the debug tier: built here, from Debian's source, with checks that no distribution enables.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,19 +13,19 @@ use crate::cache::{Cache, Work};
 use crate::deps;
 use crate::kernel::{Kernel, Series};
 
-/// The series it is built from.
+/// The series of the kernel.
 pub const SERIES: Series = Series::V6_1;
 
-/// The package with its source.
+/// The package with the kernel's source.
 pub const SOURCE_PACKAGE: &str = "linux-source-6.1";
 
-/// Its configuration, on top of `tinyconfig`.
+/// The configuration, on top of `tinyconfig`.
 const CONFIG: &str = include_str!("../debug.config");
 
-/// Its name in the cache begins so; the version and a hash of [`CONFIG`] follow.
+/// The beginning of the kernel's name in the cache; the version and a hash of [`CONFIG`] follow.
 const PREFIX: &str = "debug-";
 
-/// The cached kernel with the present configuration, if there is one. Needs no network.
+/// The cached kernel with the current configuration, if there is one. Needs no network.
 pub fn cached(cache: &Cache) -> Option<Kernel> {
     let ours = config_hash();
     let candidates = fs::read_dir(cache.kernels()).ok()?.filter_map(|entry| {
@@ -33,19 +33,20 @@ pub fn cached(cache: &Cache) -> Option<Kernel> {
         let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.to_owned();
         (name.rsplit('-').next() == Some(&ours)).then(|| Kernel::open(path)).flatten()
     });
-    // The version stands before the hash: of several, any is right, and the last sorted is the newest within a digit.
+    // The version stands before the hash: of several kernels any is right, and the comparison picks the newest among versions
+    // of equal length.
     candidates.max_by(|a, b| a.version.cmp(&b.version))
 }
 
-/// The first digits of the configuration's hash: enough to tell the few there are apart. Comments are not part of it,
-/// for to build it again takes minutes.
+/// The first digits of the configuration's hash, which distinguish the few configurations in the cache. The hash omits
+/// comments, because a new build takes minutes.
 fn config_hash() -> String {
     let options = CONFIG.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let digest = Sha256::digest(options.collect::<Vec<_>>().join("\n").as_bytes());
     digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The cached kernel, or a new one: this takes minutes.
+/// The cached kernel, or a new one, whose build takes minutes.
 pub fn build(cache: &Cache) -> Result<Kernel> {
     if let Some(kernel) = cached(cache) {
         return Ok(kernel);
@@ -99,7 +100,7 @@ fn build_locked(cache: &Cache) -> Result<Kernel> {
 
     fs::copy(tree.join("arch/x86/boot/bzImage"), scratch.path().join("vmlinuz"))?;
     fs::write(scratch.path().join("config"), config)?;
-    // Addresses in a report are looked up there; the source itself is not kept.
+    // System.map resolves addresses in a report; the source itself is not kept.
     fs::copy(tree.join("System.map"), scratch.path().join("System.map"))?;
     fs::create_dir(scratch.path().join("boot-modules"))?;
     fs::remove_dir_all(&tree)?;
@@ -132,7 +133,7 @@ fn make(tree: &Path, log: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The lines of `wanted` that `config` has not.
+/// The lines of `wanted` that `config` lacks.
 fn lost_options<'a>(wanted: &'a str, config: &str) -> Vec<&'a str> {
     let has = |line: &str| match line.strip_suffix("=n") {
         Some(name) => !config.lines().any(|have| have.starts_with(&format!("{name}="))),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs that guests need, and the Debian packages that have them: `scripts/setup vm` installs
-//! them, which a test here sees to.
+//! The programs that guests need, and their Debian packages: `scripts/setup vm` installs them, which a test here checks.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::Unavailable;
 
-/// A program and the Debian package it comes in.
+/// A program and its Debian package.
 struct Need {
     program: &'static str,
     package: &'static str,
@@ -20,7 +19,7 @@ const fn need(program: &'static str, package: &'static str) -> Need {
     Need { program, package }
 }
 
-/// What booting needs, beside [`Virtiofsd`] and what every Debian has (dpkg, util-linux).
+/// The programs for booting, without [`Virtiofsd`] and without programs of every Debian (dpkg, util-linux).
 const BOOT: &[Need] = &[
     need("qemu-system-x86_64", "qemu-system-x86"),
     need("busybox", "busybox-static"),
@@ -29,7 +28,7 @@ const BOOT: &[Need] = &[
     need("xz", "xz-utils"),
 ];
 
-/// What building the kernel of the debug tier needs beyond [`BOOT`].
+/// The programs for building the debug tier's kernel, beyond [`BOOT`].
 const DEBUG: &[Need] = &[
     need("make", "make"),
     need("gcc", "gcc"),
@@ -39,24 +38,24 @@ const DEBUG: &[Need] = &[
     need("pahole", "dwarves"),
 ];
 
-/// Libraries for the same build: found by their headers.
+/// Libraries for that build, found by their headers.
 const DEBUG_HEADERS: &[(&str, &str)] =
     &[("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/linux/types.h", "libc6-dev")];
 
-/// Debian's keys, by which apt judges other suites.
+/// Debian's keys, with which apt verifies other suites.
 const KEYRING_PACKAGE: &str = "debian-archive-keyring";
 
-/// Process 1 of the tier that has one: of the host, whose root guests share.
+/// Process 1 of the systemd tier: the host's program, since guests share the host's root.
 const SYSTEMD: &str = "/usr/lib/systemd/systemd";
-/// The package it comes in. It does not take the host over: that is another package's work.
+/// Its package. Installing it does not replace the host's init: another package does that.
 const SYSTEMD_PACKAGE: &str = "systemd";
 
-/// The file server for the guest's root, of which there are two.
+/// The file server for the guest's root, in its two implementations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Virtiofsd {
-    /// The one in C that was part of QEMU up to 7.x (Debian 12).
+    /// The C program of QEMU up to 7.x (Debian 12).
     Qemu(PathBuf),
-    /// Its successor in Rust (Debian 13 and later).
+    /// The later Rust program (Debian 13 and later).
     Rust(PathBuf),
 }
 
@@ -71,12 +70,12 @@ pub struct Tools {
     pub virtiofsd: Virtiofsd,
 }
 
-/// The Debian packages to install on this host; with `debug`, also those to build the debug tier's kernel.
+/// The Debian packages to install on this host; with `debug`, also the packages for building the debug tier's kernel.
 pub fn packages(debug: bool) -> Vec<&'static str> {
     let mut packages: Vec<_> = BOOT.iter().map(|need| need.package).collect();
     packages.push(KEYRING_PACKAGE);
     packages.push(SYSTEMD_PACKAGE);
-    // Debian 12 ships virtiofsd within QEMU's package; where that has none, it is a package of its own.
+    // Debian 12 ships virtiofsd in QEMU's package; on later releases it is a separate package.
     if has_own_virtiofsd_package() {
         packages.push("virtiofsd");
     }
@@ -94,7 +93,7 @@ fn has_own_virtiofsd_package() -> bool {
         .is_ok_and(|output| !output.stdout.is_empty())
 }
 
-/// Finds all that booting needs, or says everything that is missing and how to get it.
+/// Finds all programs for booting; the error lists everything that is missing, and how to get it.
 pub fn tools() -> Result<Tools> {
     if env::consts::ARCH != "x86_64" {
         bail!(Unavailable(format!("guests are x86_64 and this host is {}", env::consts::ARCH)));
@@ -117,9 +116,9 @@ pub fn tools() -> Result<Tools> {
     )))
 }
 
-/// Finds the program that is process 1 in the systemd tier, or says how to get it.
+/// Finds the program that is process 1 in the systemd tier; the error says how to get it.
 pub fn systemd() -> Result<PathBuf> {
-    // Where /lib is a folder of its own, the program is there.
+    // On hosts with a separate /lib the program is there.
     let found =
         [SYSTEMD, SYSTEMD.trim_start_matches("/usr")].map(PathBuf::from).into_iter().find(|path| path.is_file());
     found.ok_or_else(|| {
@@ -127,7 +126,7 @@ pub fn systemd() -> Result<PathBuf> {
     })
 }
 
-/// Says what is missing to build the debug tier's kernel.
+/// The error lists what is missing for building the debug tier's kernel.
 pub fn check_build_tools() -> Result<()> {
     let programs = DEBUG.iter().filter(|need| find(need.program).is_none()).map(|need| need.package);
     let headers = DEBUG_HEADERS.iter().filter(|(header, _)| !Path::new(header).exists()).map(|(_, package)| *package);

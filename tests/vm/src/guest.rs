@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One boot of a guest: its files, its processes, and what is seen of it from outside.
+//! One boot of a guest: its files, its processes, and the observation from outside.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -18,33 +18,33 @@ use crate::kernel::{Kernel, Series};
 use crate::qemu::{self, Cgroup, Files, Machine, Tier};
 use crate::watch::{Begun, Stream, Watch};
 
-/// How often the guest's files are looked at. Output is delayed by no more than this.
+/// The interval at which the guest's files are read, which is the maximum delay of output.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A stock guest boots in 2 to 3 s; a machine under load takes longer, none takes this long.
+/// A stock guest boots in 2 to 3 s; on a busy machine it takes longer, but never this long.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
 
-/// How long a guest that hangs may take to say where, and one that is done to end.
+/// How long a hanging guest may take to print where it hangs, and a finished guest to end.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// How long a file server may take to open its socket.
 const SERVER_LIMIT: Duration = Duration::from_secs(10);
 
-/// The icount tier waits so long before the first command. Until 3 s after boot the kernel has work of its own, which
-/// doubled the cost of a request over loopback; virtual time in which nothing is executed passes at once.
+/// The wait of the icount tier before the first command. Until 3 s after boot the kernel is busy itself, which doubled the
+/// cost of a request over loopback. Virtual time in which nothing is executed passes at once.
 const SETTLE_S: u32 = 5;
 
-/// Where guests' files are while they run. Not below TMPDIR: the path of a socket must be short.
+/// The parent of the folders of running guests. Not below TMPDIR: the path of a socket must be short.
 const RUN_PARENT: &str = "/tmp";
 const RUN_PREFIX: &str = "topstat-vm-";
 
-/// Variables of the environment that a command in the guest gets, beside those asked for.
+/// Variables of the environment that a command in the guest always gets.
 const ENVIRONMENT: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "TERM", "SHELL"];
 
-/// The same, by the beginnings of their names.
+/// The beginnings of the names of further such variables.
 const ENVIRONMENT_PREFIXES: &[&str] = &["TOPSTAT_", "RUST_", "CARGO_"];
 
-/// What follows the initramfs.
+/// The scripts that run after the initramfs.
 const STAGES: [(&str, &str); 3] = [
     ("stage2.sh", include_str!("../guest/stage2.sh")),
     ("systemd.sh", include_str!("../guest/systemd.sh")),
@@ -56,23 +56,23 @@ const STAGES: [(&str, &str); 3] = [
 pub struct Job {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// The folder to run it in: the same path on the host and in the guest.
+    /// The folder to run it in: the path is the same on the host and in the guest.
     pub cwd: PathBuf,
-    /// Variables for it.
+    /// The variables of the command.
     pub env: Vec<(String, String)>,
 }
 
 impl Job {
-    /// `argv` in the current folder, with the environment that commands get and `extra` (`NAME=VALUE`, or `NAME` to
-    /// take it from here).
+    /// `argv` in the current folder, with the standard environment and `extra` (`NAME=VALUE`, or `NAME` to take the current
+    /// value).
     pub fn new(argv: Vec<String>, extra: &[String]) -> Result<Self> {
         let passes = |name: &str| {
             ENVIRONMENT.contains(&name) || ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         };
-        // What is not text can be no variable of ours.
+        // A variable that is not text can't be passed on.
         let mut env: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            // Cargo has some with a dash, which no shell can export.
+            // Cargo sets variables with a dash, which no shell can export.
             .filter(|(name, _)| passes(name) && is_name(name))
             .collect();
         for variable in extra {
@@ -87,7 +87,7 @@ impl Job {
         Ok(Self { argv, cwd, env })
     }
 
-    /// The same, and what tells it where it runs.
+    /// The job with variables that name the series and the tier.
     #[must_use]
     pub fn on(&self, series: Series, tier: Tier) -> Self {
         let mut job = self.clone();
@@ -96,9 +96,9 @@ impl Job {
         job
     }
 
-    /// What a shell in the guest reads.
+    /// The script that a shell in the guest runs.
     fn script(&self, tier: Tier) -> Result<String> {
-        // The command's own variables come after it: they may say otherwise.
+        // The command's own variables come later, and may override this one.
         let mut script = format!("export TOPSTAT_SLOWDOWN={}\n", tier.slowdown());
         for (name, value) in &self.env {
             script += &format!("export {name}={}\n", quote(value)?);
@@ -113,7 +113,7 @@ impl Job {
     }
 }
 
-/// Whether a shell can have a variable of that name.
+/// Whether a shell can have a variable of this name.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
@@ -124,33 +124,33 @@ fn quote(word: &str) -> Result<String> {
     Ok(shlex::try_quote(word).with_context(|| format!("cannot pass {word:?} to a guest"))?.into_owned())
 }
 
-/// How a guest ended.
+/// The end of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It said that it was done.
+    /// The guest reported that it was done.
     Done,
-    /// It stopped without a word: a panic, or QEMU failed.
+    /// The guest stopped without a report: a panic, or QEMU failed.
     Died,
-    /// It never came up.
+    /// The guest did not come up in time.
     BootTimeOut,
-    /// A command ran too long.
+    /// A command exceeded its limit.
     TimeOut,
 }
 
-/// What was seen of a guest.
+/// The observations of a guest.
 #[derive(Debug)]
 pub struct Seen {
-    /// From the start of QEMU until the guest's system stood.
+    /// From the start of QEMU until the guest's system was ready.
     pub boot: Option<Duration>,
     /// From the start to the end of QEMU.
     pub total: Duration,
-    /// The commands that were begun, in order.
+    /// The commands that were started, in order.
     pub begun: Vec<Begun>,
-    /// How it ended.
+    /// The end of the guest.
     pub end: End,
     /// The kernel log, from the serial console.
     pub log: String,
-    /// What QEMU itself complained about.
+    /// The error messages of QEMU.
     pub complaint: String,
 }
 
@@ -165,19 +165,19 @@ pub struct Guest<'a> {
     _lock: File,
 }
 
-/// A process that is ended with this value.
+/// A process that ends when this value is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl<'a> Guest<'a> {
-    /// Prepares a guest; its files go when it is dropped.
+    /// Prepares a guest; its files are removed on drop.
     pub fn new(tools: &'a Tools, kernel: &'a Kernel, machine: &'a Machine, cgroup: Cgroup) -> Result<Self> {
         if !is_root() {
             bail!(Unavailable(
@@ -211,7 +211,7 @@ impl<'a> Guest<'a> {
         Ok(guest)
     }
 
-    /// The folder that the guest can write to, with the commands' `$TOPSTAT_VM_OUT` as `out`.
+    /// The folder that the guest can write to; `$TOPSTAT_VM_OUT` of the commands is `out` in it.
     pub fn share(&self) -> PathBuf {
         self.run.path().join("share")
     }
@@ -281,7 +281,7 @@ impl<'a> Guest<'a> {
         Ok((Ended(command.spawn().context("cannot run qemu")?), servers))
     }
 
-    /// Boots, and gives the terminal to a shell in `job`'s folder.
+    /// Boots, and connects the terminal to a shell in `job`'s folder.
     pub fn shell(&self, job: &Job, tty_size: &str) -> Result<()> {
         self.add_settings(&format!("mode=shell\ntty_size={}\n", quote(tty_size)?))?;
         fs::write(self.share().join("0.sh"), job.script(self.machine.tier)?)?;
@@ -291,7 +291,7 @@ impl<'a> Guest<'a> {
         Ok(())
     }
 
-    /// Boots, and runs the `jobs` numbered `indices`, each for at most `limit`; `output` is given what they print.
+    /// Boots, and runs the `jobs` with these `indices`, each for at most `limit`; `output` receives their output.
     pub fn run(
         &self,
         jobs: &[Job],
@@ -321,7 +321,7 @@ impl<'a> Guest<'a> {
             if watch.boot.is_none() && start.elapsed() > boot_limit {
                 break End::BootTimeOut;
             }
-            // Between commands the guest has little to do: the same limit will do for it.
+            // Between commands the guest has little to do, so the same limit applies.
             if watch.boot.is_some() && watch.since.elapsed() > limit {
                 break End::TimeOut;
             }
@@ -350,7 +350,7 @@ impl<'a> Guest<'a> {
         })
     }
 
-    /// Makes a hanging guest panic, which prints where its CPUs are. That it may not work is part of hanging.
+    /// Makes a hanging guest panic, which prints where its CPUs are. A guest may hang so that this has no effect.
     fn inject_nmi(&self) {
         let Ok(mut socket) = UnixStream::connect(self.run.path().join("qmp.sock")) else {
             return;
@@ -364,11 +364,11 @@ impl<'a> Guest<'a> {
     }
 }
 
-/// Removes the files of guests whose runner was killed: those whose lock is free. What cannot be removed stays.
+/// Removes the files of guests whose runner was killed: their lock is free. Files that can't be removed stay.
 fn sweep() {
     for entry in fs::read_dir(RUN_PARENT).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(RUN_PREFIX);
-        // Without a lock it is only just being made.
+        // A folder without a lock is being made at this moment.
         if ours
             && let Ok(lock) = File::open(entry.path().join("lock"))
             && FileExt::try_lock(&lock).is_ok()
@@ -378,7 +378,7 @@ fn sweep() {
     }
 }
 
-/// Whether this process may do everything: its effective user is 0.
+/// Whether this process has all privileges: its effective user is 0.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What modules are built with for the kernels of guests: their headers and kbuild, from the packages beside them. Nothing
-//! is installed: packages are unpacked beside the kernel, and what they say of `/usr/src` is changed to where they are.
+//! The files for building modules for the kernels of guests: headers and kbuild, from Debian's packages. Nothing is
+//! installed: packages are unpacked beside the kernel, and references to `/usr/src` in them are changed to the new place.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,27 +15,27 @@ use crate::cache::{Cache, Work};
 use crate::kernel::{self, Kernel, Series};
 use crate::{debug, deps};
 
-/// Where modules are built for a kernel.
+/// The folder and the arguments for building modules for a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kbuild {
-    /// For `make -C`.
+    /// The folder for `make -C`.
     pub dir: PathBuf,
-    /// Arguments for that make.
+    /// The arguments for that make.
     pub make: Vec<String>,
 }
 
-/// The folder beside a kernel in which all of it is; it is complete or not there.
+/// The folder beside a kernel that contains all of it; it is complete or absent.
 const FOLDER: &str = "kbuild";
 
 /// The source of the debug tier's kernel.
 const SOURCE_PACKAGE: &str = debug::SOURCE_PACKAGE;
 
 impl Kbuild {
-    /// That of `series`; of the debug tier's kernel.
+    /// The build files for `series`, or with `of_debug` for the debug tier's kernel.
     ///
     /// # Errors
     ///
-    /// No suite of Debian's has the headers of the cached kernel (any more), or they can't be had.
+    /// No suite of Debian has the headers of the cached kernel (any more), or they can't be downloaded.
     pub fn fetch(cache: &Cache, series: Series, of_debug: bool) -> Result<Self> {
         let kernel = if of_debug { debug::build(cache)? } else { kernel::fetch(cache, series, false)? };
         let folder = kernel.dir.join(FOLDER);
@@ -54,12 +54,12 @@ impl Kbuild {
         // The compiler that Debian names may be of another release than the host's.
         let mut make = vec!["CC=gcc".to_owned()];
         if of_debug {
-            // Nothing was built of that kernel that would tell what it exports.
+            // That kernel has no list of exported symbols, since its modules were not built.
             make.push("KBUILD_MODPOST_WARN=1".to_owned());
             return Ok(Self { dir: folder.to_owned(), make });
         }
         let dir = folder.join("usr/src").join(format!("linux-headers-{}", kernel.release));
-        // Types of the module, which would take a pahole as new as the kernel's.
+        // Types of the module would need a pahole as new as the kernel's.
         make.push("CONFIG_DEBUG_INFO_BTF_MODULES=".to_owned());
         let aligns = Command::new("gcc").args(["-fmin-function-alignment=16", "-E", "-x", "c", "/dev/null"]).output();
         if !aligns.context("cannot run gcc")?.status.success() {
@@ -69,7 +69,7 @@ impl Kbuild {
     }
 }
 
-/// The packages of a kernel's headers, unpacked. `folder` is where they will be.
+/// Unpacks the packages of a kernel's headers. `folder` is their final place.
 fn unpack(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<tempfile::TempDir> {
     let apt = Apt::open(cache.apt(), false)?;
     let headers = format!("linux-headers-{}", kernel.release);
@@ -79,7 +79,7 @@ fn unpack(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<tempfile::Tem
         return Err(Unavailable(why).into());
     }
     let abi = kernel.release.trim_end_matches("-cloud-amd64");
-    // Before 6.12, kbuild was one package for all releases of a series.
+    // Before 6.12, one package of kbuild served all releases of a series.
     let series: Vec<_> = abi.split('.').take(2).collect();
     let names = [format!("linux-kbuild-{abi}"), format!("linux-kbuild-{}", series.join("."))];
     let kbuild = names.iter().find(|name| has(name).unwrap_or(false));
@@ -98,7 +98,7 @@ fn unpack(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<tempfile::Tem
     Ok(scratch)
 }
 
-/// Programs of kbuild that want a later C library than the host's get one of their own.
+/// Gives programs of kbuild that need a newer C library than the host's such a library.
 fn run_with_their_libc(apt: &Apt, root: &Path, folder: &Path) -> Result<()> {
     let mut later = Vec::new();
     for program in executables(&root.join("usr/lib"))? {
@@ -115,7 +115,7 @@ fn run_with_their_libc(apt: &Apt, root: &Path, folder: &Path) -> Result<()> {
     let loader = "libc/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
     ensure!(root.join(loader).exists(), "libc6 {} has no {loader}: its layout is unknown", libc.version);
     for program in later {
-        // Names like `objtool.real-x86` differ behind the dot.
+        // Appends, since names like `objtool.real-x86` differ after the dot.
         let moved = PathBuf::from(format!("{}.elf", program.display()));
         fs::rename(&program, &moved)?;
         let at = folder.join(moved.strip_prefix(root)?);
@@ -157,7 +157,7 @@ fn is_elf(path: &Path) -> bool {
     fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
 }
 
-/// The source of the debug tier's kernel with its configuration, as far as modules need it.
+/// Unpacks the source of the debug tier's kernel and prepares it with its configuration, as far as modules need it.
 fn prepare_source(cache: &Cache, kernel: &Kernel) -> Result<tempfile::TempDir> {
     deps::check_build_tools()?;
     let apt = Apt::open(cache.apt(), false)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernels that can be booted, and how they come into the cache.
+//! The bootable kernels, and their way into the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use crate::Unavailable;
 use crate::apt::{self, Apt, Package};
 use crate::cache::{Cache, Work};
 
-/// The package that depends on a suite's current kernel.
+/// The package that depends on the current kernel of a suite.
 const METAPACKAGE: &str = "linux-image-cloud-amd64";
 
-/// Modules a guest needs before it has a root; what is built into a kernel is left out.
+/// The modules that a guest needs before it has a root; modules that a kernel has built in are skipped.
 const BOOT_MODULES: &[&str] = &["virtio_pci", "virtiofs", "overlay"];
 
-/// A line of kernels, of which the latest Debian package is used.
+/// A line of kernels, represented by its latest Debian package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Series {
     /// Debian 11: the oldest that the network samples support.
@@ -47,7 +47,7 @@ impl Series {
     /// All of them, oldest first.
     pub const ALL: [Self; 5] = [Self::V5_10, Self::V6_1, Self::V6_12, Self::V6_18, Self::Newest];
 
-    /// Its name on the command line and in the cache.
+    /// The name on the command line and in the cache.
     pub fn name(self) -> &'static str {
         match self {
             Self::V5_10 => "5.10",
@@ -72,18 +72,18 @@ impl std::fmt::Display for Series {
 /// A kernel in the cache, ready to boot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Kernel {
-    /// The Debian package it comes from.
+    /// The Debian package of the kernel.
     pub package: String,
-    /// That package's version.
+    /// The version of that package.
     pub version: String,
-    /// What `uname -r` says on it.
+    /// The output of `uname -r` on the kernel.
     pub release: String,
-    /// Its folder.
+    /// The kernel's folder.
     #[serde(skip)]
     pub dir: PathBuf,
 }
 
-/// The file in a kernel's folder that describes it; written last.
+/// The file in a kernel's folder that describes the kernel; written last.
 const DESCRIPTION: &str = "kernel.json";
 
 impl Kernel {
@@ -103,7 +103,7 @@ impl Kernel {
         Ok(modules)
     }
 
-    /// The folder that the guest sees as `/lib/modules/<release>`; a kernel without modules has none.
+    /// The folder that the guest sees as `/lib/modules/<release>`; `None` for a kernel without modules.
     pub fn modules(&self) -> Option<PathBuf> {
         Some(self.dir.join("lib/modules").join(&self.release)).filter(|dir| dir.exists())
     }
@@ -136,7 +136,7 @@ pub fn cached(cache: &Cache, series: Series) -> Option<Kernel> {
     Kernel::open(cache.kernels().join(known.release))
 }
 
-/// The kernel of `series`: the cached one, or the latest of Debian's where there is none or `update` is set.
+/// The kernel of `series`: the cached one, or Debian's latest if none is cached or `update` is set.
 pub fn fetch(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
     if !update && let Some(kernel) = cached(cache, series) {
         return Ok(kernel);
@@ -148,8 +148,8 @@ pub fn fetch(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
     fetch_locked(cache, series, update).with_context(|| format!("cannot fetch the kernel {series}"))
 }
 
-/// Puts the headers of a cached kernel where its modules are, as `build` and `source`: programs that compile against
-/// the running kernel (bcc) look for them there. Does nothing where they are.
+/// Puts the headers of a cached kernel beside its modules, as `build` and `source`: programs that compile against the running
+/// kernel (bcc) look for them there. Does nothing if they are there.
 pub fn fetch_headers(cache: &Cache, kernel: &Kernel) -> Result<()> {
     let modules = kernel.modules().with_context(|| format!("{} has no modules", kernel.release))?;
     let (build, source) = (modules.join("build"), modules.join("source"));
@@ -165,14 +165,14 @@ pub fn fetch_headers(cache: &Cache, kernel: &Kernel) -> Result<()> {
     let mut found = apt.show(&name)?;
     found.retain(|package| package.version == kernel.version);
     let package = found.pop().ok_or_else(|| Unavailable(format!("no suite has {name} {}", kernel.version)))?;
-    // What all architectures have in common is a package of its own.
+    // The headers that all architectures share are in a separate package.
     let common = package.exact_depends.iter().find(|(name, _)| name.ends_with("-common"));
     let (common, _) = common.with_context(|| format!("{name} depends on no common headers: its layout is unknown"))?;
     let scratch = cache.scratch()?;
     for package in [&name, common] {
         apt.unpack(package, &kernel.version, scratch.path())?;
     }
-    // The links that the package brings would name folders of the host.
+    // The links in the package would lead to folders of the host.
     for (package, target) in [(common, &source), (&name, &build)] {
         if target.is_symlink() {
             fs::remove_file(target)?;
@@ -200,8 +200,8 @@ fn fetch_locked(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
 
 /// The package of the latest kernel of `series`.
 ///
-/// A suite's metapackage says which kernel is current there. Where none is of the series (backports has moved on, but
-/// still holds its former kernels), the kernels themselves are searched.
+/// The metapackage of a suite names its current kernel. If no current kernel belongs to the series (backports has moved on,
+/// but still holds its former kernels), the function searches the kernel packages themselves.
 fn resolve(apt: &Apt, series: Series) -> Result<Package> {
     let current = apt.show(METAPACKAGE)?.into_iter().filter(|package| series.has(&package.version));
     if let Some(package) = apt::newest(current.collect())? {
@@ -224,7 +224,7 @@ fn resolve(apt: &Apt, series: Series) -> Result<Package> {
     })
 }
 
-/// Whether a package holds (or, split in parts, stands for) a kernel: `linux-image-6.1.0-52-cloud-amd64`.
+/// Whether a package contains a kernel (or stands for one that is split into parts): `linux-image-6.1.0-52-cloud-amd64`.
 fn is_image(name: &str) -> bool {
     name.strip_prefix("linux-image-").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
         && name.ends_with("-cloud-amd64")
@@ -245,8 +245,8 @@ fn unpack(cache: &Cache, apt: &Apt, image: &Package, release: String, dir: PathB
         format!("usr/lib/modules/{release}/vmlinuz"),
         format!("usr/lib/linux/{release}/vmlinuz"),
     ];
-    // Since 6.19 the image package is empty: binary, modules and the index of built-in modules are its dependencies.
-    // Before, it is whole; what it depends on may have left the suite while it is still there.
+    // Since 6.19 the image package is empty: binary, modules and the index of built-in modules are its dependencies. Before,
+    // the package is complete; its dependencies may have left the suite while the package is still there.
     if find(&images).is_err() {
         let parts = image.exact_depends.iter();
         for (name, version) in parts.filter(|(name, _)| name.ends_with(&format!("-{release}"))) {
@@ -277,7 +277,7 @@ fn unpack(cache: &Cache, apt: &Apt, image: &Package, release: String, dir: PathB
         .install(scratch, dir)
 }
 
-/// Writes what [`BOOT_MODULES`] need to `boot-modules/`, uncompressed and numbered in the order of loading.
+/// Writes the modules that [`BOOT_MODULES`] need to `boot-modules/`, uncompressed and numbered in the order of loading.
 fn extract_boot_modules(dir: &Path, release: &str) -> Result<()> {
     let target = dir.join("boot-modules");
     fs::create_dir(&target)?;
@@ -342,7 +342,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Removes kernels that no series stands for any more, or the whole cache. Returns what was removed.
+/// Removes kernels without a series, or the whole cache. Returns the removed paths.
 pub fn clean(cache: &Cache, all: bool) -> Result<Vec<PathBuf>> {
     let _locks = [cache.lock(Work::Build)?, cache.lock(Work::Fetch)?];
     let kept: Vec<PathBuf> = if all {
@@ -366,7 +366,7 @@ pub fn clean(cache: &Cache, all: bool) -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(cache.root())? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // What an interrupted fetch left behind goes in any case.
+        // The rest of an interrupted fetch is always removed.
         if name.starts_with("new-") || (all && (name == "apt" || name == "series")) {
             remove(path)?;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Judges a guest's kernel log: finds reports of crashes, bugs, warnings, locks and memory, but for those allowed.
+//! Judges a guest's kernel log: finds reports of crashes, bugs, warnings, locks and memory, except allowed ones.
 
 use std::sync::LazyLock;
 
@@ -7,16 +7,16 @@ use anyhow::{Context, Result, ensure};
 use regex::Regex;
 use serde::Deserialize;
 
-/// A report is quoted to its end, or for so many lines: enough for lockdep's longest.
+/// The maximum number of lines of a quoted report: enough for lockdep's longest.
 const REPORT_LINES: usize = 400;
 
-/// So many callers tell apart the ways to a function.
+/// This number of callers distinguishes the paths to a function.
 const CALLERS: usize = 8;
 
-/// A report that has gone on for some lines ends where nothing was printed for so long.
+/// A report of several lines ends where the kernel printed nothing for this long.
 const REPORT_PAUSE_S: f64 = 1.0;
 
-/// First lines of reports. Case matters: `[Firmware Bug]` is none of ours.
+/// First lines of reports. Case matters: `[Firmware Bug]` is no report.
 static REPORT: LazyLock<Regex> = LazyLock::new(|| {
     let patterns = [
         // BUG: of all kinds (KASAN, lockdep, atomic sleep, workqueues); "BUG kmalloc-64 (…): Redzone overwritten" of SLUB.
@@ -39,7 +39,7 @@ static REPORT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&patterns.map(|pattern| format!("(?:{pattern})")).join("|")).expect("the patterns are constant")
 });
 
-/// What stands before a report's telling line, and after its last.
+/// The lines before a report's headline, and after its last line.
 static FRAME: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"-+\[ cut here \]-+|={30,}$").expect("the pattern is constant"));
 static END: LazyLock<Regex> =
@@ -49,32 +49,33 @@ static END: LazyLock<Regex> =
 static STAMP: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\[\s*(\d+\.\d+)\](\[\s*[TC]\d+\])? ?").expect("the pattern is constant"));
 
-/// Where the CPU stood, who ran on it, and a certain frame of the stack: `RIP: 0010:f+0x1/0x2`, `Comm: sh `, ` f+0x1/0x2`.
+/// The position of the CPU, the task on it, and a certain frame of the stack: `RIP: 0010:f+0x1/0x2`, `Comm: sh `, `
+/// f+0x1/0x2`.
 static PLACE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\bRIP: [0-9a-f]+:([\w.]+)\+0x").expect("the pattern is constant"));
 static TASK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bComm: (\S+)").expect("the pattern is constant"));
 static CALLER: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^ +([\w.]+)\+0x[0-9a-f]+/0x[0-9a-f]+( \[\w+\])?$").expect("the pattern is constant"));
 
-/// What the guest writes to the kernel log around each command.
+/// The marks that the guest writes to the kernel log around each command.
 static MARK: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"topstat-vm: (begin|end) (\d+)$").expect("the pattern is constant"));
 
 /// A report in the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The command that ran when it was printed; none while booting.
+    /// The command that ran at the time of the report; `None` during boot.
     pub command: Option<usize>,
-    /// The line that says what happened, without its time stamp.
+    /// The line that names the fault, without its time stamp.
     pub headline: String,
-    /// All of it, as printed.
+    /// The whole report, as printed.
     pub text: String,
-    /// Why it is no failure.
+    /// Why the report is no failure.
     pub allowed: Option<String>,
 }
 
 impl Report {
-    /// In one line what happened, in which function, by which callers, and in which task, as far as the report says it.
+    /// One line with the fault, the function, its callers and the task, as far as the report has them.
     pub fn summary(&self) -> String {
         let mut summary = self.headline.clone();
         if let Some(place) = PLACE.captures(&self.text) {
@@ -115,12 +116,12 @@ struct Entry {
     reason: String,
 }
 
-/// Reports that are known and no failure.
+/// Known reports that are no failures.
 #[derive(Debug)]
 pub struct AllowList(Vec<Entry>);
 
 impl AllowList {
-    /// The list kept with this crate, `allow.toml`.
+    /// The list of this crate, `allow.toml`.
     pub fn built_in() -> Result<Self> {
         Self::parse(include_str!("../allow.toml")).context("tests/vm/allow.toml")
     }
@@ -177,7 +178,7 @@ pub fn scan(log: &str, allow: &AllowList) -> Vec<Report> {
     reports
 }
 
-/// The line after the report whose telling line is at `start`.
+/// The line after the report whose headline is at `start`.
 fn report_end(lines: &[&str], start: usize) -> usize {
     let limit = lines.len().min(start + REPORT_LINES);
     let mut last = stamp(lines[start]);
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(headlines(log), [""; 0]);
     }
 
-    /// A fault that is injected is no report; what the kernel makes of it may be one.
+    /// The message of an injected fault is no report; the kernel's reaction to the fault may be one.
     #[test]
     fn injected_faults_are_none() {
         let log = "[   20.1] FAULT_INJECTION: forcing a failure.\n\

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs commands on other kernels than the host's: fetches Debian's kernels (or builds one for debugging), boots
-//! them under QEMU with the host's root shared read-only, and watches output, exit code and kernel log.
+//! Runs commands on other kernels than the host's. It fetches Debian's kernels (or builds one for debugging), boots them
+//! under QEMU with the host's root shared read-only, and watches output, exit code and kernel log.
 //!
-//! `README.md` beside this crate says how to use it; the modules follow the life of a run:
-//! [`kernel`] and [`debug`] put a kernel into the [`cache`] (with [`apt`]), [`qemu`] and [`guest`] boot it and run
-//! commands, [`klog`] judges its log, [`matrix`] does so for many kernels, [`summary`] prints what came of it.
+//! `README.md` beside this crate describes the usage. The modules follow the steps of a run: [`kernel`] and [`debug`] put a
+//! kernel into the [`cache`] (with [`apt`]), [`qemu`] and [`guest`] boot it and run commands, [`klog`] judges its log,
+//! [`matrix`] does this for many kernels, [`summary`] prints the results.
 
 pub mod apt;
 pub mod cache;
@@ -20,9 +20,9 @@ pub mod session;
 pub mod summary;
 pub mod watch;
 
-/// What this host lacks to run guests at all: not a failure of what was to be tested.
+/// The reason why this host can't run guests at all, which is no failure of the tested command.
 ///
-/// The program ends with [`EXIT_SKIPPED`] on it unless `--require` is given.
+/// The program then ends with [`EXIT_SKIPPED`], unless `--require` is given.
 #[derive(Debug)]
 pub struct Unavailable(pub String);
 
@@ -34,12 +34,12 @@ impl std::fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// Exit code of a test that could not run (as in Automake): of a command in the guest, and of this program itself.
+/// Exit code of a test that could not run (as in Automake): of a command in the guest, and of this program.
 pub const EXIT_SKIPPED: i32 = 77;
 
-/// Exit code when a command ran into its time limit, as of `timeout(1)`.
+/// Exit code after the time limit of a command, as with `timeout(1)`.
 pub const EXIT_TIMED_OUT: i32 = 124;
 
-/// Exit code when the guest crashed, its log has a report, or it could not be run: the command's own exit code is
-/// not known, or not to be trusted.
+/// Exit code if the guest crashed, its log has a report, or it could not run: the command's own exit code is unknown or
+/// unreliable.
 pub const EXIT_GUEST: i32 = 125;

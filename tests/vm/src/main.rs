@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             }
             _ => {
                 eprintln!("topstat-vm: {error:#}");
-                // A command's own exit code may be 1; that no command was run is told apart.
+                // A command's own exit code may be 1, so a separate code says that no command was run.
                 if matches!(cli.verb, Verb::Run(_)) { EXIT_GUEST } else { 1 }
             }
         },
@@ -102,7 +102,7 @@ fn run(cache: &Cache, args: &RunArgs) -> Result<i32> {
         out: args.out.clone(),
     };
     let session = session::run(&plan, &mut |_, stream, bytes| {
-        // Whoever reads may have gone (a closed pipe): the exit code is still wanted.
+        // A reader that is gone (a closed pipe) must not change the exit code.
         let _ = match stream {
             Stream::Out => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
             Stream::Err => io::stderr().write_all(bytes),
@@ -187,14 +187,14 @@ fn run_matrix(cache: &Cache, args: &MatrixArgs, require: bool) -> Result<i32> {
     let counts = summary::count(&rows, labels.len());
     Ok(match () {
         () if counts.failed > 0 || (require && missing > 0) => 1,
-        // Not one guest: what was to be tested was not.
+        // Not one guest ran, so nothing was tested.
         () if missing == rows.len() => EXIT_SKIPPED,
         () => 0,
     })
 }
 
 fn fetch(cache: &Cache, all: &[Series], debug: bool, update: bool) -> Result<i32> {
-    // Nothing that can be found out in vain after a download.
+    // Checks that need no download come first.
     deps::tools()?;
     for &series in all {
         describe(series.name(), &kernel::fetch(cache, series, update)?);

@@ -20,18 +20,18 @@ use crate::summary::Row;
 use crate::watch::Stream;
 use crate::{Unavailable, debug};
 
-/// A kernel and how to run it.
+/// A kernel, and how to run it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
     /// The kernel.
     pub series: Series,
-    /// How strictly.
+    /// The tier.
     pub tier: Tier,
 }
 
 /// All combinations of `series` and `tiers`. The debug tier has one kernel only, whatever the series.
 ///
-/// The longest come first, or they would be waited for at the end.
+/// The longest cells come first, so that the matrix does not wait for them at the end.
 pub fn cells(series: &[Series], tiers: &[Tier]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &tier in tiers {
@@ -47,15 +47,15 @@ pub fn cells(series: &[Series], tiers: &[Tier]) -> Vec<Cell> {
     cells
 }
 
-/// Adds cells that are not there yet, each at its place.
+/// Adds cells that are missing, each at its place.
 pub fn add(cells: &mut Vec<Cell>, more: &[Cell]) {
     for cell in more {
         if !cells.contains(cell) {
             cells.push(*cell);
         }
     }
-    // Most is run on the newest and the oldest kernel with all samples: see scripts/vm-suite. 5.10 has less of it, though its
-    // verifier looks at four times as many instructions whenever programs are loaded.
+    // The newest kernel, and the oldest with all samples, run most of the tests: see scripts/vm-suite. 5.10 runs fewer tests,
+    // though its verifier processes four times as many instructions in each load of programs.
     let much = |cell: &Cell| match cell.series {
         Series::Newest => 3,
         Series::V6_1 => 2,
@@ -65,7 +65,7 @@ pub fn add(cells: &mut Vec<Cell>, more: &[Cell]) {
     cells.sort_by_key(|cell| std::cmp::Reverse((cell.tier == Tier::Debug, much(cell), cell.tier.patience())));
 }
 
-/// The kernel that was asked for, or the tier's usual one.
+/// The requested kernel, or the tier's default.
 pub fn cell(series: Option<Series>, tier: Tier) -> Result<Cell> {
     let series = match (series, tier) {
         (Some(series), Tier::Debug) if series != debug::SERIES => {
@@ -83,7 +83,7 @@ pub fn kernel_of(cache: &Cache, cell: Cell) -> Result<Kernel> {
     if cell.tier == Tier::Debug { debug::build(cache) } else { kernel::fetch(cache, cell.series, false) }
 }
 
-/// What is common to all cells.
+/// The settings that all cells share.
 #[derive(Debug)]
 pub struct Matrix<'a> {
     /// Where kernels are.
@@ -94,19 +94,19 @@ pub struct Matrix<'a> {
     pub cpus: u32,
     /// Memory of a guest.
     pub memory_mib: u32,
-    /// More arguments for their kernels.
+    /// Further arguments of the guests' kernels.
     pub append: &'a [String],
     /// Control groups of a guest.
     pub cgroup: Cgroup,
     /// The commands.
     pub jobs: &'a [Job],
-    /// What to call them.
+    /// The names of the commands in the output.
     pub labels: &'a [String],
-    /// The time limit of each.
+    /// The time limit of each command.
     pub limit: Duration,
     /// Reports that are no failure.
     pub allow: &'a AllowList,
-    /// Where to keep logs and outputs: one folder per cell.
+    /// The folder for logs and outputs, with a folder for each cell.
     pub out: Option<PathBuf>,
     /// Print the output of commands that passed, too.
     pub verbose: bool,
@@ -116,7 +116,7 @@ pub struct Matrix<'a> {
 pub fn run(matrix: &Matrix<'_>, cells: &[Cell], guests: usize) -> Vec<Row> {
     let queue: Mutex<VecDeque<usize>> = Mutex::new((0..cells.len()).collect());
     let rows: Mutex<Vec<(usize, Row)>> = Mutex::new(Vec::new());
-    // Nothing that may panic is done while they are held.
+    // No code that may panic runs while the locks are held.
     let locked = |queue: &Mutex<VecDeque<usize>>| queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     thread::scope(|scope| {
         for _ in 0..guests.clamp(1, cells.len().max(1)) {
@@ -178,7 +178,7 @@ fn run_on(matrix: &Matrix<'_>, cell: Cell, kernel: &Kernel) -> Result<Session> {
         allow: matrix.allow,
         out: matrix.out.as_ref().map(|out| out.join(&name)),
     };
-    // Guests print at the same time: what a command printed is shown at once, when its guests are done.
+    // Guests print at the same time, so the output of a command is collected, and shown when its guest is done.
     let mut printed: Vec<Vec<u8>> = vec![Vec::new(); matrix.jobs.len()];
     let session = session::run(&plan, &mut |index, _: Stream, bytes| printed[index].extend_from_slice(bytes))
         .with_context(|| format!("cannot run a guest of kernel {}", kernel.release))?;

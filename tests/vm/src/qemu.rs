@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a guest is started: the arguments of QEMU, of its kernel and of the file servers. Nothing is run in here.
+//! The start of a guest: the arguments of QEMU, of the guest's kernel and of the file servers. This module runs nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::deps::{Tools, Virtiofsd};
 
-/// How strictly a kernel is run.
+/// The mode in which a kernel runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// As Debian builds it.
+    /// Debian's kernel, unchanged.
     Stock,
-    /// The same, with the host's systemd as process 1: for what a service manager is needed for.
+    /// Debian's kernel with the host's systemd as process 1, for tests that need a service manager.
     Systemd,
-    /// The same kernel on two NUMA nodes, each with at least two CPUs.
+    /// Debian's kernel on two NUMA nodes, each with at least two CPUs.
     Numa,
-    /// Debian's, with checks of every slab object: finds overruns and uses after free of heap memory.
+    /// Debian's kernel with checks of every slab object: finds overruns and uses after free of heap memory.
     Slub,
     /// Our own 6.1 with KASAN, lockdep and checks of sleeping in atomic context.
     Debug,
@@ -27,7 +27,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stock => "stock",
@@ -39,7 +39,7 @@ impl Tier {
         }
     }
 
-    /// How much slower than a stock kernel on two CPUs a guest may be before it is taken for hung.
+    /// The factor by which a guest may be slower than a stock kernel on two CPUs before it counts as hung.
     pub fn patience(self) -> u32 {
         match self {
             Self::Stock | Self::Systemd | Self::Numa => 1,
@@ -50,8 +50,8 @@ impl Tier {
 }
 
 impl Tier {
-    /// About how many times slower than its host a guest is at what tests do, which is mostly the kernel's work; commands
-    /// get it as `TOPSTAT_SLOWDOWN`.
+    /// The approximate factor by which a guest is slower than its host in tests, which mostly run kernel code; commands get
+    /// it as `TOPSTAT_SLOWDOWN`.
     pub fn slowdown(self) -> u32 {
         match self {
             Self::Stock | Self::Systemd | Self::Numa | Self::Icount => 16,
@@ -67,7 +67,7 @@ impl std::fmt::Display for Tier {
     }
 }
 
-/// Which control groups the guest mounts.
+/// The control groups that the guest mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Cgroup {
     /// Version 2 at /sys/fs/cgroup.
@@ -78,7 +78,7 @@ pub enum Cgroup {
 }
 
 impl Cgroup {
-    /// Its name on the command line and in the guest's settings.
+    /// The name on the command line and in the guest's settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::V2 => "v2",
@@ -87,24 +87,24 @@ impl Cgroup {
     }
 }
 
-/// NUMA nodes of the numa tier.
+/// The number of NUMA nodes of the numa tier.
 const NODES: u32 = 2;
 
-/// What kind of machine the guest is.
+/// The machine of a guest.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// How strictly the kernel is run.
+    /// The tier.
     pub tier: Tier,
-    /// Number of CPUs; the icount tier has always one, the numa tier at least four.
+    /// The number of CPUs; the icount tier always has one, the numa tier at least four.
     pub cpus: u32,
-    /// Memory in MiB: the guest's programs and, on a tmpfs, what they write.
+    /// Memory in MiB: for the guest's programs, and for the files that they write, which are on a tmpfs.
     pub memory_mib: u32,
-    /// More arguments for the kernel.
+    /// Further arguments of the kernel.
     pub append: Vec<String>,
 }
 
 impl Machine {
-    /// The number of CPUs it gets.
+    /// The number of CPUs of the guest.
     pub fn cpus(&self) -> u32 {
         match self.tier {
             Tier::Icount => 1,
@@ -113,7 +113,7 @@ impl Machine {
         }
     }
 
-    /// Its NUMA nodes: the memory of each in MiB, and its first and its last CPU.
+    /// The NUMA nodes: the memory of each in MiB, and its first and last CPU.
     fn nodes(&self) -> Vec<(u32, u32, u32)> {
         let nodes = if self.tier == Tier::Numa { NODES } else { 1 };
         let (memory, cpus) = (self.memory_mib / nodes, self.cpus() / nodes);
@@ -121,20 +121,20 @@ impl Machine {
     }
 }
 
-/// What a guest is booted from, and where it talks to the host.
+/// The files that a guest boots from, and its connections to the host.
 #[derive(Debug)]
 pub struct Files<'a> {
     /// The kernel image.
     pub kernel: &'a Path,
-    /// The first stage.
+    /// The initramfs, which runs the first stage.
     pub initramfs: &'a Path,
-    /// Socket of the server of the host's root.
+    /// The socket of the server of the host's root.
     pub root_socket: PathBuf,
-    /// Socket of the server of the folder for results.
+    /// The socket of the server of the folder for results.
     pub share_socket: PathBuf,
-    /// Where the serial console is written; none connects it to the terminal.
+    /// The file for the serial console; `None` connects the console to the terminal.
     pub console: Option<PathBuf>,
-    /// Socket to control QEMU by.
+    /// The socket for the control of QEMU.
     pub qmp_socket: PathBuf,
 }
 
@@ -142,33 +142,34 @@ pub struct Files<'a> {
 pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
     let mut arguments = vec![
         "console=ttyS0",
-        // A panic ends QEMU (it runs with -no-reboot); so does all after which a result could not be trusted.
+        // A panic ends QEMU (it runs with -no-reboot). So does every fault after which results could not be trusted.
         "panic=-1",
         "oops=panic",
         "softlockup_panic=1",
         "hung_task_panic=1",
-        // How the host asks a hanging guest where it is.
+        // With an NMI the host makes a hanging guest print where it hangs.
         "unknown_nmi_panic=1",
-        // While booting the kernel counts the timer's interrupts for some ticks, and panics if there are too few, as where the
-        // host is busy ("IO-APIC + timer doesn't work!"). The timer of QEMU does work.
+        // The kernel counts timer interrupts for some ticks during boot, and panics if there are too few, which happens on a
+        // busy host ("IO-APIC + timer doesn't work!"). QEMU's timer does work.
         "no_timer_check",
-        // Both spellings, of kernels before and after 6.2.
+        // Both spellings, for kernels before and after 6.2.
         "random.trust_cpu=1",
         "log_buf_len=1M",
-        // Interactive: warnings only. Otherwise the console is the kernel log.
+        // Interactive: only warnings on the console. Otherwise the console is the kernel log.
         if interactive { "loglevel=5" } else { "loglevel=7" },
     ];
     match machine.tier {
         Tier::Stock | Tier::Systemd | Tier::Numa => {}
-        // F: consistency checks, Z: red zones, P: poison, U: who allocated and freed.
+        // F: consistency checks, Z: red zones, P: poison, U: the callers that allocated and freed.
         Tier::Slub => arguments.push("slub_debug=FZPU"),
         Tier::Debug => arguments.extend([
-            // Every KASAN report, not the first only: commands share a guest.
+            // Every KASAN report, not only the first: commands share a guest.
             "kasan_multi_shot",
-            // Local storage of eBPF comes from these: whoever injects faults may choose them (tests/live/src/injected.rs).
+            // Local storage of eBPF comes from these slabs; this lets tests inject faults into them
+            // (tests/live/src/injected.rs).
             "slub_debug=A,kmalloc-cg-1k,kmalloc-cg-512,kmalloc-cg-256,kmalloc-cg-192",
         ]),
-        // The TSC is exact there, and code, stacks and heaps lie at the same addresses in every boot.
+        // The TSC is exact in this tier, and code, stacks and heaps have fixed addresses in every boot.
         Tier::Icount => {
             arguments.extend([
                 "tsc=reliable",
@@ -186,7 +187,7 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
 /// QEMU's arguments.
 pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     let mut cpus = machine.cpus().to_string();
-    // A socket for each node: Linux warns where the CPUs of one are on two nodes.
+    // A socket for each node: Linux warns if the CPUs of one socket are on two nodes.
     if machine.tier == Tier::Numa {
         cpus += &format!(",sockets={NODES}");
     }
@@ -194,9 +195,9 @@ pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     let mut push = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
 
     push(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
-    // One thread for all CPUs: with one each, 5.10 hung now and then.
+    // One thread for all CPUs: with a thread for each CPU, 5.10 hung now and then.
     push(&["-machine", "q35", "-accel", "tcg,thread=single", "-smp", &cpus]);
-    // Five-level page tables only make every memory access dearer.
+    // Five-level page tables only make every memory access slower.
     push(&["-cpu", "max,la57=off"]);
     if machine.tier == Tier::Icount {
         push(&["-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", "1"]);
@@ -228,7 +229,7 @@ fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// A command that ends with this program, whatever happens to it.
+/// A command that the kernel kills when this program ends, however it ends.
 fn tied(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
@@ -244,8 +245,8 @@ pub fn qemu(tools: &Tools, machine: &Machine, files: &Files<'_>) -> Command {
 
 /// The command that serves `dir` at `socket`.
 ///
-/// What is to be `read_only` is served from a read-only view of it, which is mounted at the given folder in a mount
-/// namespace of the server's own: a guest that remounts its root cannot change the host's.
+/// With `read_only` the server serves a read-only view of `dir`, mounted at the given folder in the server's mount namespace:
+/// a guest that remounts its root can't change the host's.
 pub fn virtiofsd(tools: &Tools, socket: &Path, dir: &Path, read_only: Option<&Path>) -> Command {
     let (Virtiofsd::Qemu(program) | Virtiofsd::Rust(program)) = &tools.virtiofsd;
     let mut command = match read_only {
@@ -258,7 +259,7 @@ pub fn virtiofsd(tools: &Tools, socket: &Path, dir: &Path, read_only: Option<&Pa
             command
         }
     };
-    // What is read-only can be cached for good; results are read by the host while they are written.
+    // Read-only files can be cached for good; the host reads results while the guest writes them.
     let cache = if read_only.is_some() { "always" } else { cache_never(&tools.virtiofsd) };
     let socket = socket.display();
     let dir = read_only.unwrap_or(dir).display();
@@ -277,7 +278,8 @@ pub fn virtiofsd(tools: &Tools, socket: &Path, dir: &Path, read_only: Option<&Pa
             &format!("--socket-path={socket}"),
             &format!("--shared-dir={dir}"),
             "--sandbox=chroot",
-            // The host's other file systems are to be plain folders: an overlay cannot stand on mount points to come.
+            // Other file systems of the host must appear as plain folders: an overlay can't stand on mount points that appear
+            // later.
             "--no-announce-submounts",
             &format!("--cache={cache}"),
             "--log-level=error",

@@ -16,7 +16,7 @@ use crate::qemu::{Cgroup, Machine};
 use crate::watch::Stream;
 use crate::{EXIT_GUEST, EXIT_SKIPPED, EXIT_TIMED_OUT};
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", content = "detail", rename_all = "snake_case")]
 pub enum Outcome {
@@ -26,21 +26,21 @@ pub enum Outcome {
     Failed(i32),
     /// Exit code 77, with the reason: the command's last line.
     Skipped(String),
-    /// The guest ended before the command: the summary of a report, or what was last said.
+    /// The guest ended before the command: the summary of a report, or the last message.
     Crashed(String),
-    /// It ran too long.
+    /// The command exceeded its time limit.
     TimedOut,
     /// The kernel log has a report, whatever the exit code: its summary.
     Reported(String),
 }
 
 impl Outcome {
-    /// Whether it makes the whole fail.
+    /// Whether the outcome makes the whole run fail.
     pub fn is_failure(&self) -> bool {
         !matches!(self, Self::Passed | Self::Skipped(_))
     }
 
-    /// The exit code to hand on.
+    /// The exit code of the program for this outcome.
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::Passed => 0,
@@ -51,7 +51,7 @@ impl Outcome {
         }
     }
 
-    /// A word for it.
+    /// The outcome in one word.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -63,7 +63,7 @@ impl Outcome {
         }
     }
 
-    /// What more there is to say.
+    /// Further details of the outcome.
     pub fn note(&self) -> String {
         match self {
             Self::Passed => String::new(),
@@ -77,32 +77,32 @@ impl Outcome {
 /// A command's outcome, and how long it took.
 #[derive(Debug, Clone)]
 pub struct Judged {
-    /// Its place in the list of jobs.
+    /// The index in the list of jobs.
     pub index: usize,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How long it ran.
+    /// The duration of the command.
     pub took: Duration,
-    /// The reports in the kernel log while it ran, allowed ones too.
+    /// The reports in the kernel log during the command, allowed ones included.
     pub reports: Vec<Report>,
 }
 
-/// What came of all commands.
+/// The results of all commands.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// One for each command, in their order.
+    /// A result for each command, in the order of the commands.
     pub judged: Vec<Judged>,
-    /// Until the first guest's system stood.
+    /// The time until the first guest's system was ready.
     pub boot: Option<Duration>,
-    /// All guests together.
+    /// The time of all guests together.
     pub total: Duration,
-    /// How many guests it took.
+    /// The number of guests.
     pub guests: usize,
     /// The kernel logs, one after the other.
     pub log: String,
 }
 
-/// What to run, and how.
+/// The commands, the kernel and the machine to run.
 #[derive(Debug)]
 pub struct Plan<'a> {
     /// The programs to boot with.
@@ -111,20 +111,20 @@ pub struct Plan<'a> {
     pub kernel: &'a Kernel,
     /// The machine.
     pub machine: &'a Machine,
-    /// Its control groups.
+    /// The control groups.
     pub cgroup: Cgroup,
     /// The commands.
     pub jobs: &'a [Job],
-    /// The time limit of each.
+    /// The time limit of each command.
     pub limit: Duration,
     /// Reports that are no failure.
     pub allow: &'a AllowList,
-    /// Where to keep what the guests leave behind: logs, and what commands put into `$TOPSTAT_VM_OUT`.
+    /// The folder for the remains of the guests: logs, and the files that commands put into `$TOPSTAT_VM_OUT`.
     pub out: Option<PathBuf>,
 }
 
-/// Runs the plan's commands. They share a guest until one ends it or makes its kernel report something; those left get
-/// a new one. `output` is given what they print.
+/// Runs the plan's commands. They share a guest until a command ends it or makes its kernel report a fault; the remaining
+/// commands get a new guest. `output` receives their output.
 pub fn run(plan: &Plan<'_>, output: &mut dyn FnMut(usize, Stream, &[u8])) -> Result<Session> {
     let mut session = Session::default();
     let mut pending: Vec<usize> = (0..plan.jobs.len()).collect();
@@ -149,11 +149,11 @@ pub fn run(plan: &Plan<'_>, output: &mut dyn FnMut(usize, Stream, &[u8])) -> Res
     Ok(session)
 }
 
-/// The outcomes of those of the `pending` commands that `seen` tells about: at least one.
+/// The outcomes of the `pending` commands that `seen` decides: at least one.
 fn judge(seen: &Seen, pending: &[usize], allow: &AllowList) -> Vec<Judged> {
     let reports = klog::scan(&seen.log, allow);
     if seen.begun.is_empty() {
-        // Another guest would do no better.
+        // Another guest would fail in the same way.
         let why = match (&*seen.complaint, reports.iter().find(|report| report.allowed.is_none())) {
             (_, Some(report)) => report.summary(),
             ("", None) => last_words(&seen.log),
@@ -166,7 +166,7 @@ fn judge(seen: &Seen, pending: &[usize], allow: &AllowList) -> Vec<Judged> {
     }
     let first = seen.begun[0].index;
     let judge_one = |begun: &crate::watch::Begun| {
-        // What was said while booting counts for the first.
+        // Reports during boot count for the first command.
         let reports: Vec<Report> =
             reports.iter().filter(|report| report.command.unwrap_or(first) == begun.index).cloned().collect();
         let bad = reports.iter().find(|report| report.allowed.is_none()).map(Report::summary);
@@ -190,7 +190,7 @@ fn last_words(log: &str) -> String {
     log.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned()
 }
 
-/// Copies the outputs of commands, and what they put into `$TOPSTAT_VM_OUT`, to the folder `out`.
+/// Copies the outputs of commands, and their files in `$TOPSTAT_VM_OUT`, to the folder `out`.
 fn keep(share: &Path, out: &Path) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     copy_tree(&share.join("out"), out)?;

@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use crate::session::{Outcome, Session};
 
-/// One kernel in one tier, and what came of it.
+/// One kernel in one tier, and its results.
 #[derive(Debug)]
 pub struct Row {
     /// The kernel's series.
     pub series: String,
-    /// The kernel's release; empty where there was none.
+    /// The kernel's release; empty if no kernel was available.
     pub release: String,
     /// The tier.
     pub tier: &'static str,
-    /// What came of its commands; or why no guest could be run.
+    /// The results of the commands; or why no guest could run.
     pub session: Result<Session, Outcome>,
 }
 
-/// How many commands passed, failed and were skipped.
+/// The numbers of commands that passed, failed and were skipped.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Exit code 0 and a clean log.
+    /// Commands with exit code 0 and a clean log.
     pub passed: usize,
-    /// All else.
+    /// All other commands.
     pub failed: usize,
-    /// Said so themselves.
+    /// Commands that have reported that they were skipped.
     pub skipped: usize,
 }
 
@@ -40,13 +40,13 @@ impl Counts {
     }
 }
 
-/// A note is cut to this, so that a line of the table stays one.
+/// The maximum length of a note, so that a row of the table is one line.
 const NOTE_LENGTH: usize = 90;
 
-/// The same of a command.
+/// The maximum length of a command's label.
 const LABEL_LENGTH: usize = 50;
 
-/// Counts the outcomes of `commands` on all `rows`; where no guest could be run, each of its commands counts.
+/// Counts the outcomes of `commands` on all `rows`; if no guest could run, each command of the row counts.
 pub fn count(rows: &[Row], commands: usize) -> Counts {
     let mut counts = Counts::default();
     for row in rows {
@@ -58,7 +58,7 @@ pub fn count(rows: &[Row], commands: usize) -> Counts {
     counts
 }
 
-/// The table, and below it the counts. `labels` names the commands.
+/// The table, followed by the counts. `labels` are the names of the commands.
 pub fn table(rows: &[Row], labels: &[String], took: Duration) -> String {
     let mut lines: Vec<[String; 7]> =
         vec![["kernel", "release", "tier", "command", "result", "time", "note"].map(str::to_owned)];

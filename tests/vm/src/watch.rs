@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is seen of a guest's commands from outside, in the folder that the guest writes to.
+//! The observation of a guest's commands from outside, in the folder that the guest writes to.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Which output of a command.
+/// The outputs of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -17,27 +17,27 @@ pub enum Stream {
     Err,
 }
 
-/// A command that was begun.
+/// A command that was started.
 #[derive(Debug, Clone)]
 pub struct Begun {
-    /// Its place in the list of jobs.
+    /// The index in the list of jobs.
     pub index: usize,
-    /// Its exit code; none if the guest ended before it.
+    /// The exit code; `None` if the guest ended before the command.
     pub code: Option<i32>,
-    /// How long it ran, seen from the host.
+    /// The duration, measured on the host.
     pub took: Duration,
-    /// The end of what it printed last: of standard error, or of standard output where that is empty.
+    /// The last line of the output: of standard error, or of standard output if that is empty.
     pub last_line: String,
 }
 
-/// What has been seen so far of a guest that runs.
+/// The observations of a running guest so far.
 pub(crate) struct Watch {
     share: PathBuf,
     pub(crate) boot: Option<Duration>,
     pub(crate) begun: Vec<Begun>,
-    /// Of the command that runs: its standard output and standard error.
+    /// Standard output and standard error of the running command.
     tails: Option<[Tail; 2]>,
-    /// The last change: boot, begin or end of a command.
+    /// The time of the last change: boot, begin or end of a command.
     pub(crate) since: Instant,
 }
 
@@ -47,7 +47,7 @@ impl Watch {
         Self { share, boot: None, begun: Vec::new(), tails: None, since: Instant::now() }
     }
 
-    /// Takes in what is new, and hands on what the commands printed.
+    /// Reads new files, and passes on the output of the commands.
     pub(crate) fn look(
         &mut self,
         start: Instant,
@@ -58,7 +58,7 @@ impl Watch {
             self.boot = Some(start.elapsed());
             self.since = Instant::now();
         }
-        // Several may have run between two looks.
+        // Several commands may have run between two looks.
         loop {
             if self.tails.is_none() {
                 let Some(&index) = indices.get(self.begun.len()) else {
@@ -74,7 +74,7 @@ impl Watch {
             let (Some(tails), Some(current)) = (&mut self.tails, self.begun.last_mut()) else {
                 return Ok(());
             };
-            // Looked for first: what was printed before it is then complete.
+            // The exit file is read first, so that all output before it is complete.
             let exit = fs::read_to_string(self.share.join(format!("{}.exit", current.index))).ok();
             for (tail, stream) in tails.iter_mut().zip([Stream::Out, Stream::Err]) {
                 tail.read(|bytes| output(current.index, stream, bytes))?;
@@ -95,15 +95,15 @@ impl Watch {
     }
 }
 
-/// A file that grows.
+/// A growing file.
 struct Tail {
     path: PathBuf,
     offset: u64,
-    /// The end of what was read, long enough for a last line.
+    /// The end of the text so far, long enough for a last line.
     end: Vec<u8>,
 }
 
-/// A last line is cut to this.
+/// The maximum length of a last line.
 const LAST_LINE: usize = 400;
 
 impl Tail {
@@ -112,7 +112,7 @@ impl Tail {
     }
 
     fn read(&mut self, mut each: impl FnMut(&[u8])) -> Result<()> {
-        // The guest creates it a moment later than the mark.
+        // The guest creates the file a moment later than the mark.
         let Ok(mut file) = File::open(&self.path) else {
             return Ok(());
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Boots real guests and checks that what happens in them is seen. These tests are run when they are asked for, by `make
-//! vm-test`: where guests can't be run they fail, and say why.
+//! Boots real guests, and checks that their events are detected. These tests run with `make vm-test` only: they fail on a
+//! host that can't run guests, and say why.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ use topstat_vm::session::{self, Outcome, Plan, Session};
 use topstat_vm::watch::Stream;
 use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, debug, deps};
 
-/// Long enough for any command here, short enough to wait for one that hangs.
+/// The time limit of a command: enough for all commands here, and short for the one that hangs.
 const LIMIT: Duration = Duration::from_secs(8);
 
 fn topstat_vm(arguments: &[&str]) -> Command {
@@ -28,7 +28,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs shell command lines on one kernel, and returns what came of them and what they printed.
+/// Runs shell command lines on one kernel; returns the results and the output.
 fn run(lines: &[&str], out: Option<&Path>) -> (Session, Vec<String>) {
     run_on(lines, out, Tier::Stock)
 }
@@ -42,7 +42,7 @@ fn run_on(lines: &[&str], out: Option<&Path>, tier: Tier) -> (Session, Vec<Strin
                 .ok_or_else(|| Unavailable("the debug kernel is not built: topstat-vm fetch --debug".into()))?,
             _ => kernel::fetch(&cache, Series::V6_1, false)?,
         };
-        // The debug kernel is booted as any.
+        // The debug kernel boots like any other.
         let booted = if tier == Tier::Debug { Tier::Stock } else { tier };
         let machine = Machine { tier: booted, cpus: 2, memory_mib: 1024, append: vec![] };
         let job = |line: &&str| Job::new(["/bin/sh", "-c", line].map(str::to_owned).to_vec(), &[]);
@@ -80,7 +80,7 @@ fn what_happens_in_a_guest_is_seen() {
         "false",
         &write,
         "echo more memory wanted; exit 77",
-        // Reported, though it succeeds.
+        // The command is reported, though it succeeds.
         "echo 'WARNING: this is only a test' > /dev/kmsg",
         "echo c > /proc/sysrq-trigger",
         &left,
@@ -153,7 +153,7 @@ fn output_and_exit_code_are_the_commands_own() {
     let here = std::env::current_dir().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("out\n{}\n", here.display()));
-    // What the runner itself has to say (a download, another one that it waits for) comes on the same stream.
+    // The runner's own messages (a download, a wait for another runner) use this stream, too.
     let stderr = stderr(&output);
     let said: Vec<&str> = stderr.lines().filter(|line| !line.starts_with("topstat-vm: ")).collect();
     assert_eq!(said, ["err"]);

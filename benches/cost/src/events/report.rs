@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What came of the turns, in tables.
+//! The results of the turns, as tables.
 
 use topstat_consumer::Strategy;
 
@@ -10,7 +10,7 @@ fn median(turns: &[Turn], of: impl Fn(&Turn) -> f64) -> f64 {
     spread(&turns.iter().map(of).collect::<Vec<_>>()).median
 }
 
-/// At so many percent of all that was seen in all rounds, in µs.
+/// A percentile of all values of all rounds, in µs.
 fn percentile(turns: &[Turn], of: impl Fn(&Turn) -> &[u64], percent: usize) -> f64 {
     let mut all: Vec<u64> = turns.iter().flat_map(|turn| of(turn).iter().copied()).collect();
     all.sort_unstable();
@@ -32,7 +32,7 @@ pub fn print(load: Load, busy: bool, ways: &[Way], turns: &[Vec<Turn>]) {
     for (way, turns_of_way) in ways.iter().zip(turns) {
         let of = |f: fn(&Turn) -> f64| median(turns_of_way, f);
         let cost = |turn: &Turn| turn.producer_cpu * 1e9 / turn.account.produced.max(1) as f64;
-        // In the same round, since others use the machine, too.
+        // Compares within a round, since other processes use the machine, too.
         let beside =
             ways.iter().position(|other| other.strategy == Strategy::Doubling && other.cut == way.cut).map(|i| {
                 let each: Vec<f64> =
@@ -59,7 +59,7 @@ pub fn print(load: Load, busy: bool, ways: &[Way], turns: &[Vec<Turn>]) {
     }
 }
 
-/// Without cuts: what adaptive drops of what doubling drops, and the CPU time of both, in all rounds.
+/// Without cuts: the share of events that adaptive and doubling drop, and the CPU time of both, in all rounds.
 pub fn compare(ways: &[Way], turns: &[Vec<Turn>]) {
     let of = |strategy| ways.iter().position(|way| way.strategy == strategy && !way.cut).map(|i| &turns[i]);
     let (Some(adaptive), Some(doubling)) = (of(Strategy::Adaptive), of(Strategy::Doubling)) else { return };
@@ -91,7 +91,7 @@ pub fn print_real_time(way: &Way, turn: &Turn) {
         turn.account.produced,
         turn.account.produced as f64 / turn.seconds,
         turn.consumer_cpu * 100.0 / turn.seconds,
-        // What no priority prevents: a virtual CPU that its host does not run.
+        // No priority prevents this delay: the host did not run the virtual CPU.
         turn.late_ns.iter().copied().max().unwrap_or(0) as f64 / 1e6
     );
 }

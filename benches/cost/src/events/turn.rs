@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One turn: a load, a way to consume it, and what came of both. The account has to add up exactly.
+//! One turn: a load, a way to consume it, and the results of both. The account must add up exactly.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use topstat_consumer::writes::Writes;
 use topstat_consumer::{Account, Consumer, Options, Strategy, Woken};
 
-/// Where both ends run.
+/// The CPUs of both ends.
 pub struct Cpus {
     pub producer: usize,
     pub consumer: usize,
@@ -54,16 +54,16 @@ impl Way {
     }
 }
 
-/// What is written to /dev/null.
+/// The writes to /dev/null.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     /// 10 KB at a time, at full speed.
     Large,
     /// 80 bytes at a time, at full speed.
     Small,
-    /// 10 KB at a time, so slowly that every strategy gets all of them: there, what a producer pays is comparable.
+    /// 10 KB at a time, so slowly that every strategy gets all events, which makes the producer's costs comparable.
     Paced,
-    /// 20 MB of 10 KB each, and a gap.
+    /// 20 MB in events of 10 KB each, then a gap.
     Bursts,
     /// An event now and then.
     Idle,
@@ -74,7 +74,7 @@ const GAP: Duration = Duration::from_millis(5);
 const PACED_EVENTS: usize = 50;
 const PACE: Duration = Duration::from_millis(1);
 const NOW_AND_THEN: Duration = Duration::from_millis(250);
-/// So many events are made before the clock is looked at.
+/// The number of events between two looks at the clock.
 const AT_ONCE: usize = 256;
 
 impl Load {
@@ -111,7 +111,7 @@ impl Load {
         matches!(self, Load::Large | Load::Bursts)
     }
 
-    /// How many events come before a pause, and how long that is.
+    /// The number of events before a pause, and the length of the pause.
     fn pause(self) -> Option<(usize, Duration)> {
         match self {
             Load::Large | Load::Small => None,
@@ -122,18 +122,18 @@ impl Load {
     }
 }
 
-/// What came of it.
+/// The result of a turn.
 #[derive(Clone, Default)]
 pub struct Turn {
     pub account: Account,
-    /// How long the producer took, and the CPU time of both, in seconds.
+    /// The duration of the producer, and the CPU time of both ends, in seconds.
     pub seconds: f64,
     pub producer_cpu: f64,
     pub consumer_cpu: f64,
     pub wakes: u64,
-    /// How late the consumer was awake, in ns.
+    /// The delays of the consumer's wakeups, in ns.
     pub late_ns: Vec<u64>,
-    /// How long the oldest event had waited whenever it looked, in ns.
+    /// The age of the oldest event at each wakeup of the consumer, in ns.
     pub waited_ns: Vec<u64>,
 }
 
@@ -147,7 +147,7 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Makes the load for so long, or so many events; how many there were, and what time it took: real, and of the CPU.
+/// Produces the load for this time, or this many events. Returns the number of events, the elapsed time and the CPU time.
 fn produce(load: Load, mut null: &File, ms: u64, events: Option<u64>) -> Result<(u64, f64, f64)> {
     let buffer = vec![b'x'; load.bytes()];
     let (begun, cpu) = (Instant::now(), thread_cpu());
@@ -165,7 +165,7 @@ fn produce(load: Load, mut null: &File, ms: u64, events: Option<u64>) -> Result<
     Ok((made, begun.elapsed().as_secs_f64(), thread_cpu() - cpu))
 }
 
-/// Consumes until `stop`, and then what is left.
+/// Consumes until `stop`, and then the rest.
 fn consume(source: &Writes, way: &Way, stop: &AtomicBool, ready: &mpsc::Sender<()>) -> Result<Turn> {
     let cut_percent = way.cut.then_some(Options::default().cut_percent).flatten();
     let options = Options { strategy: way.strategy, cut_percent, real_time: way.real_time, ..Options::default() };
@@ -183,7 +183,7 @@ fn consume(source: &Writes, way: &Way, stop: &AtomicBool, ready: &mpsc::Sender<(
         {}
         turn.waited_ns.extend(oldest);
         match woken {
-            // Woken by each event, it is as late as the first one says.
+            // An event wakes this consumer, so its delay is the age of the first event.
             Woken::Producer { .. } if way.strategy == Strategy::Epoll => turn.late_ns.extend(oldest),
             Woken::Timer { late_ns } | Woken::Producer { late_ns } => turn.late_ns.push(late_ns),
             Woken::Not | Woken::Signal => {}
@@ -199,7 +199,7 @@ fn consume(source: &Writes, way: &Way, stop: &AtomicBool, ready: &mpsc::Sender<(
     Ok(turn)
 }
 
-/// A process that never waits, on the consumer's CPU.
+/// Runs without waiting, on the consumer's CPU.
 fn compete(stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..AT_ONCE {
@@ -208,7 +208,7 @@ fn compete(stop: &AtomicBool) {
     }
 }
 
-/// Takes a turn, of so many ms, or so many events.
+/// Runs a turn of this many ms, or this many events.
 pub fn take(way: &Way, load: Load, busy: bool, ms: u64, events: Option<u64>, cpus: &Cpus) -> Result<Turn> {
     let source = Writes::load(way.ring_bytes, load.bytes() as u32)?;
     let null = OpenOptions::new().write(true).open("/dev/null").context("/dev/null")?;
@@ -225,7 +225,7 @@ pub fn take(way: &Way, load: Load, busy: bool, ms: u64, events: Option<u64>, cpu
         }
         let producer = scope.spawn(move || {
             stay_on(cpus.producer)?;
-            // It fails where the consumer has failed, which says why.
+            // This fails if the consumer has failed; the consumer's error gives the reason.
             awaited.recv().ok();
             source.watch(gettid().as_raw_nonzero().get() as u64, null.as_raw_fd() as u64)?;
             produce(load, null, ms, events)

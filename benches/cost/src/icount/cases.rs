@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is attached while transactions are counted.
+//! The programs that are attached while transactions are counted.
 
 use std::env;
 use std::sync::Arc;
@@ -13,50 +13,50 @@ use super::hooks;
 use super::module::Module;
 use super::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
 
-/// An interval that no measurement outlasts: nothing is read.
+/// An interval longer than any measurement: no table is read.
 const NEVER_S: &str = "86400";
 
-/// What is there beside the load.
+/// The programs beside the load.
 pub enum What {
     Nothing,
     /// Programs of `hooks.bpf.c`.
     Hooks(&'static str),
-    /// The observers, and nobody who reads.
+    /// topstat's observers, without a reader.
     Topstat {
         tables: Tables,
         delay_ms: u32,
     },
-    /// All of them, with UDP counted by its packets wherever TCP's counters are read.
+    /// All tables, with UDP counted by its packets wherever TCP's counters are read.
     TopstatByPackets {
         delay_ms: u32,
     },
-    /// The kernel module with its tables of connections, and nobody who reads.
+    /// The kernel module with its tables of connections, without a reader.
     Module {
         delay_ms: u32,
     },
-    /// `topstat top`, every second.
+    /// `topstat top`, with an interval of a second.
     TopstatTop,
-    /// Stacks are sampled at the default rate of `topstat netstack`.
+    /// Sampling of stacks at the default rate of `topstat netstack`.
     Sampling,
     /// A program and its arguments.
     Peer(&'static str, &'static [&'static str]),
 }
 
-/// Which tables of sockets are on.
+/// The enabled tables of sockets.
 #[derive(Clone, Copy)]
 pub enum Tables {
     One,
-    /// Of connections.
+    /// Tables of connections.
     Tcp,
-    /// Of who uses the network.
+    /// Tables of the users of the network.
     Users,
-    /// Of connections, and of who uses the network.
+    /// Tables of connections, and of the users of the network.
     TcpAndUsers,
     All,
 }
 
 impl Tables {
-    /// The families that they are of.
+    /// The families of the tables.
     fn families(self) -> &'static [&'static str] {
         match self {
             Self::One | Self::Tcp | Self::All => &["inet"],
@@ -65,7 +65,7 @@ impl Tables {
         }
     }
 
-    /// Those of a family.
+    /// The tables of a family.
     fn of(self, family: &str) -> Vec<Arc<TableInfo>> {
         let families = topstat_kernel::families();
         let tables = families.iter().filter(|one| one.name == family).flat_map(|one| one.tables());
@@ -78,14 +78,14 @@ impl Tables {
     }
 }
 
-/// A line of the result.
+/// A row of the result.
 pub struct Case {
-    /// What results are told apart by.
+    /// The identifier of the case in the results.
     pub id: &'static str,
-    /// What it is, for people.
+    /// The description.
     pub label: &'static str,
     pub what: What,
-    /// Whether something happens every second, so that a turn has to be that long.
+    /// Whether the program acts every second, so that a turn must last a second.
     pub every_second: bool,
 }
 
@@ -101,7 +101,7 @@ const fn by_packets(id: &'static str, label: &'static str, delay_ms: u32) -> Cas
     case(id, label, What::TopstatByPackets { delay_ms })
 }
 
-/// The first is what all others are compared with. bcc's tcptop is the last: see `guest.rs`.
+/// The first case is the base of all comparisons. The last is bcc's tcptop: see `guest.rs`.
 pub const CASES: &[Case] = &[
     case("nothing", "nothing", What::Nothing),
     case("empty_cgroup", "cgroup_skb, an empty program (topstat's hooks)", What::Hooks("empty_cgroup")),
@@ -153,12 +153,12 @@ pub const CASES: &[Case] = &[
     case("bcc", "tcptop of bcc", What::Peer(TCPTOP_BCC, &["-C", NEVER_S])),
 ];
 
-/// The case of that name.
+/// The case with that name.
 pub fn find(id: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.id == id)
 }
 
-/// Keeps what a case has attached; dropping it detaches.
+/// Keeps a case's programs attached; dropping it detaches them.
 pub enum Held {
     Nothing,
     Hooks { _attached: hooks::Attached },
@@ -168,7 +168,7 @@ pub enum Held {
     Sampling { _sampler: Box<Sampler> },
 }
 
-/// What says how UDP is counted; it is asked for while programs are loaded.
+/// The variable that selects how UDP is counted; it is read while programs are loaded.
 const UDP: &str = "TOPSTAT_UDP";
 
 fn topstat_with(which: Tables, delay_ms: u32) -> Result<Held> {
@@ -179,7 +179,7 @@ fn topstat_with(which: Tables, delay_ms: u32) -> Result<Held> {
 }
 
 impl Case {
-    /// Attaches what the case is about.
+    /// Attaches the programs of the case.
     pub fn hold(&self) -> Result<Held> {
         Ok(match &self.what {
             What::Nothing => Held::Nothing,
@@ -187,7 +187,7 @@ impl Case {
             What::Topstat { tables, delay_ms } => topstat_with(*tables, *delay_ms)?,
             What::TopstatByPackets { delay_ms } => {
                 let before = env::var_os(UDP);
-                // SAFETY: no other thread of this program asks for a variable.
+                // SAFETY: no other thread of this program reads a variable.
                 unsafe { env::set_var(UDP, "packets") };
                 let held = topstat_with(Tables::All, *delay_ms);
                 // SAFETY: as above.
@@ -214,7 +214,7 @@ impl Case {
         })
     }
 
-    /// How long a turn has to be at least.
+    /// The minimum length of a turn.
     pub fn turn(&self, usual: Duration) -> Duration {
         if self.every_second { usual.max(Duration::from_secs(1)) } else { usual }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! In a guest whose time is the number of instructions executed: what a transaction takes, with
-//! one thing after the other attached.
+//! Runs in a guest whose time is the number of executed instructions: the cost of a transaction with one case after the other
+//! attached.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ pub struct Guest {
     pub what: Selection,
 }
 
-/// What is to be measured; the host hands it on to its guests.
+/// The selected measurements; the host passes them to its guests.
 #[derive(Args, Clone)]
 pub struct Selection {
     /// Numbers of connections.
@@ -31,12 +31,12 @@ pub struct Selection {
     /// Length of a turn in virtual milliseconds: whole slides (100 ms), so that every turn has as many.
     #[arg(long, default_value_t = 100)]
     pub turn_ms: u64,
-    /// Turns of each case after one to warm up; their median counts. Three times as many where several connections
-    /// speak, two where something happens every second.
+    /// Turns of each case after a warm-up turn; their median counts. Three times as many with several connections, two for
+    /// programs that act every second.
     #[arg(long, default_value_t = 7)]
     pub turns: usize,
-    /// Rounds in which every case has this many turns between those of nothing, on the same connections, for what is less than
-    /// the drift from one case to the next. 0: all turns of a case, then those of the next.
+    /// Rounds in which every case has this many turns between turns of nothing, on the same connections: for effects smaller
+    /// than the drift between cases. 0: all turns of a case, then all turns of the next case.
     #[arg(long, default_value_t = 0)]
     pub rounds: usize,
     /// The request and its response are datagrams.
@@ -45,8 +45,8 @@ pub struct Selection {
     /// Only these cases, by their names (see `cases.rs`).
     #[arg(long, value_delimiter = ',')]
     pub cases: Vec<String>,
-    /// Also the share of each eBPF program. It costs by itself, a clock before and after: the other figures remain
-    /// as they are, but it takes another turn.
+    /// Also the share of each eBPF program. This reads a clock before and after each run, which costs time; the other figures
+    /// stay unchanged, but it takes another turn.
     #[arg(long, conflicts_with = "rounds")]
     pub profile: bool,
 }
@@ -56,15 +56,16 @@ pub struct Selection {
 pub struct Measured {
     pub connections: usize,
     pub case: String,
-    /// Instructions per transaction, one for each turn, or the median of each round's; none if it could not be measured.
+    /// Instructions per transaction, for each turn, or the median of each round's turns; empty if the case could not be
+    /// measured.
     pub turns: Vec<f64>,
-    /// By round: what it was with nothing attached, in the middle of before and after.
+    /// By round: the figure without attached programs, as the middle of the turns before and after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<f64>,
-    /// Why it could not be.
+    /// Why the case could not be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Of each program: how often it runs per transaction, and its instructions per run.
+    /// For each program: its runs per transaction, and its instructions per run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, (f64, f64)>,
 }
@@ -76,7 +77,7 @@ impl Measured {
     }
 }
 
-/// Instructions per transaction of one turn, and how many transactions there were.
+/// Instructions per transaction of one turn, and the number of transactions.
 fn turn(load: &mut Load, plan: &Plan, time: Duration) -> Result<(f64, u64)> {
     let report = load.run(plan, &Limits { time, ..Limits::default() })?;
     ensure!(report.failed == 0 && report.transactions > 0, "the load failed: {report:?}");
@@ -90,7 +91,7 @@ fn measure(load: &mut Load, case: &Case, options: &Selection) -> Result<Measured
     let mut measured = Measured::begin(connections, case);
     turn(load, &plan, Duration::from_millis(options.turn_ms))?;
     let turns = match connections {
-        // A turn ten times as long takes ten times as long, and needs fewer.
+        // A turn ten times as long takes ten times as long to run, and fewer turns are enough.
         _ if case.every_second => options.turns.min(EVERY_SECOND_TURNS),
         1 => options.turns,
         _ => options.turns * MANY_SPEAK,
@@ -104,23 +105,23 @@ fn measure(load: &mut Load, case: &Case, options: &Selection) -> Result<Measured
     Ok(measured)
 }
 
-/// The order in which hundreds of connections speak changes what a table has to do: with 7 turns two boots were up to 0.7%
-/// of a transaction apart, with 21 up to 0.2%.
+/// The order in which hundreds of connections have their traffic changes the work of a table: with 7 turns two boots differed
+/// by up to 0.7% of a transaction, with 21 by up to 0.2%.
 pub const MANY_SPEAK: usize = 3;
-/// Turns of what happens every second.
+/// Turns of cases that act every second.
 const EVERY_SECOND_TURNS: usize = 2;
 
-/// What a connection receives before it is measured: more than the window of 64 KiB that it begins with. Until it has received
-/// that, the kernel knows no round trip of the receiver (tcp_rcv_rtt_measure), so that tcp_rcv_space_adjust returns at once, and
-/// a transaction takes 0.5% less: of the cases of a boot the first ones seemed cheaper.
+/// The bytes that a connection receives before its measurement: more than its first window of 64 KiB. Before it has received
+/// these, the kernel knows no round trip of the receiver (tcp_rcv_rtt_measure), so tcp_rcv_space_adjust returns at once, and
+/// a transaction takes 0.5% less: the first cases of a boot appeared cheaper.
 const SETTLED_BYTES: u64 = 80 * 1024;
-/// More transactions take minutes. Connections that are so many all stay as they begin.
+/// More transactions take minutes. With more connections than this allows, all connections stay in their first state.
 const SETTLING_MAX: u64 = 200_000;
-/// Nothing is sent while something is attached, for longer than the 200 ms after which TCP acknowledges at once for a while. So
-/// that both sides of a comparison begin alike, nothing is sent for so long before each.
+/// While programs are attached, no data is sent for longer than 200 ms, after which TCP acknowledges at once for a while.
+/// This pause before both sides of a comparison gives them equal conditions.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Brings connections to where what they take changes no more.
+/// Brings connections to the state in which their cost no longer changes.
 fn settle(load: &mut Load) -> Result<()> {
     let (connections, config) = (load.connections().len(), load.config());
     let each = SETTLED_BYTES.div_ceil(config.request_size.min(config.response_bytes()).max(1) as u64);
@@ -130,7 +131,7 @@ fn settle(load: &mut Load) -> Result<()> {
     Ok(())
 }
 
-/// The median of some turns, after one to warm up.
+/// The median of some turns, after a warm-up turn.
 fn some(load: &mut Load, plan: &Plan, turns: usize, time: Duration) -> Result<f64> {
     sleep(PAUSE);
     turn(load, plan, time)?;
@@ -138,14 +139,14 @@ fn some(load: &mut Load, plan: &Plan, turns: usize, time: Duration) -> Result<f6
     Ok(spread(&turns).median)
 }
 
-/// Every case once in a round, between turns of nothing, so that a drift is on both of its sides.
+/// Every case once per round, between turns of nothing, so that a drift affects both sides.
 fn interleaved(load: &mut Load, cases: &[&Case], options: &Selection) -> Result<Vec<Measured>> {
     let connections = load.connections().len();
     let usual = Duration::from_millis(options.turn_ms);
     settle(load)?;
     let mut all: Vec<Measured> = cases.iter().map(|case| Measured::begin(connections, case)).collect();
     for round in 0..options.rounds {
-        // In another order in each, which changes how many requests are answered at once.
+        // The order differs in each round, which changes how many requests are answered at a time.
         let plan = Plan::endless(connections).seed(round as u64 + 1);
         let mut before = some(load, &plan, options.turns, usual)?;
         for (case, measured) in cases.iter().zip(&mut all).filter(|(_, measured)| measured.error.is_none()) {
@@ -211,7 +212,7 @@ pub fn run(options: &Guest) -> Result<()> {
         }
         for case in &cases {
             if held.as_ref().is_none_or(|(id, _)| *id != case.id) {
-                // One is detached before the next is attached.
+                // One case is detached before the next is attached.
                 drop(held.take());
                 held = Some((case.id, case.hold()));
             }
@@ -223,7 +224,7 @@ pub fn run(options: &Guest) -> Result<()> {
             };
             println!("{}", serde_json::to_string(&measured)?);
         }
-        // Back again: the last case stays attached. It is bcc's, which compiles for minutes.
+        // Then in reverse order: the last case stays attached. It is bcc's tcptop, which compiles for minutes.
         cases.reverse();
     }
     Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs of `hooks.bpf.c`: those of one name, attached.
+//! Attaches the programs of `hooks.bpf.c` with a given name.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -8,16 +8,16 @@ use anyhow::{Context as _, Result};
 use libbpf_rs::{Link, Object, ObjectBuilder, ProgramType};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hooks.bpf.o"));
-/// Where guests mount it; the hooks are attached to its root.
+/// The mount point in guests; the hooks are attached to its root.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// What is attached; dropping it detaches.
+/// Attached programs; dropping it detaches them.
 pub struct Attached {
     _links: Vec<Link>,
     _object: Object,
 }
 
-/// Attaches the programs `<name>_rx` and `<name>_tx`, as far as there are both.
+/// Attaches the programs `<name>_rx` and `<name>_tx`, if they exist.
 pub fn attach(name: &str) -> Result<Attached> {
     let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
     for mut program in object.progs_mut() {

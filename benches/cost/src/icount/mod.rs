@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a request and its response take in instructions: with nothing attached, with topstat, and with its peers.
-//! Counted in guests whose time is the number of instructions executed, so that it is the same on any machine, at any
-//! load: `topstat-vm`'s icount tier. What is counted is all that runs on the one CPU: kernel and program, both ends.
+//! The instructions of a request and its response: without attached programs, with topstat, and with other tools. Counted in
+//! guests whose time is the number of executed instructions (`topstat-vm`'s icount tier), so that the result does not depend
+//! on the machine and its load. The count includes everything on the one CPU: kernel and program, both ends.
 
 mod cases;
 pub mod guest;
@@ -35,26 +35,25 @@ pub struct Options {
     /// Kernels to count on.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Series::V6_1, Series::Newest])]
     kernels: Vec<Series>,
-    /// Guests per kernel: what they measure must agree.
+    /// Guests per kernel: their results must agree.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     boots: u32,
     #[command(flatten)]
     what: Selection,
 }
 
-/// How far two boots may be apart, in percent of a transaction: an effect of 1% is to be seen.
+/// The maximum difference of two boots, in percent of a transaction: it must be possible to see an effect of 1%.
 const AGREEMENT_PERCENT: f64 = 0.5;
 
 /// An emulated guest runs about 100 million instructions per second, and waits for bcc.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Runs `argv` of this program in a guest, and returns the lines it prints. What it says on its standard error is
-/// passed on.
+/// Runs `argv` of this program in a guest; returns the lines of its output, and passes its standard error on.
 pub fn in_guest(tools: &Tools, kernel: &Kernel, machine: &Machine, argv: &[OsString]) -> Result<Vec<String>> {
     in_guest_with(tools, kernel, machine, &[], argv)
 }
 
-/// The same with these variables in its environment.
+/// As [`in_guest`], with these variables in the environment.
 fn in_guest_with(
     tools: &Tools,
     kernel: &Kernel,
@@ -64,7 +63,7 @@ fn in_guest_with(
 ) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let words = argv.iter().map(|word| word.to_string_lossy().into_owned());
-    // Which way TCP and UDP are counted is for the guest to know.
+    // Passes the variable that selects how UDP is counted to the guest.
     let way = |name: &&str| Some(format!("{name}={}", std::env::var(name).ok()?));
     let ways = ["TOPSTAT_UDP"].iter().filter_map(way);
     let env = ["env".to_owned()].into_iter().chain(ways).chain(variables.iter().cloned());
@@ -115,7 +114,7 @@ fn arguments(what: &Selection) -> Vec<OsString> {
     arguments.into_iter().map(Into::into).collect()
 }
 
-/// What one boot of a kernel's newest build counts, for another one's table.
+/// The counts of one boot of a kernel's newest build, for the table of another measurement.
 pub fn count(series: Series, what: Selection) -> Result<Column> {
     let (tools, cache) = (deps::tools()?, Cache::from_env());
     let kernel = kernel::fetch(&cache, series, false)?;
@@ -123,7 +122,7 @@ pub fn count(series: Series, what: Selection) -> Result<Column> {
     Ok(Column { series, release: kernel.release.clone(), boots: boots(&tools, series, &kernel, &options)? })
 }
 
-/// All that the boots of a kernel have measured: one list for each.
+/// All measurements of the boots of a kernel: one list per boot.
 fn boots(tools: &Tools, series: Series, kernel: &Kernel, options: &Options) -> Result<Vec<Vec<Measured>>> {
     let machine = Machine { tier: Tier::Icount, cpus: 1, memory_mib: 2048, append: vec![] };
     let arguments = arguments(&options.what);
@@ -133,7 +132,7 @@ fn boots(tools: &Tools, series: Series, kernel: &Kernel, options: &Options) -> R
         let read = |line: &String| serde_json::from_str(line).with_context(|| format!("the guest says {line:?}"));
         lines.iter().map(read).collect()
     };
-    // Two at a time, as many as a small host has CPUs: what they count does not depend on it.
+    // Two at a time, as many as a small host has CPUs: the counts do not depend on it.
     let mut all = Vec::new();
     for first in (0..options.boots).step_by(2) {
         let pair = thread::scope(|scope| {

@@ -10,28 +10,29 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// What tells the guest where modules for its kernel are.
+/// The variable with the folder of the modules for the guest's kernel.
 pub const FOLDER: &str = "TOPSTAT_KMOD";
 
-/// Where `make kmod KERNEL=…` puts those for a kernel.
+/// The folder in which `make kmod KERNEL=…` puts the modules for a kernel.
 pub fn folder(kernel: &str) -> Result<PathBuf> {
     let here = env::current_dir().context("cannot tell the current folder")?;
     Ok(here.join("target/kmod").join(kernel).join("kmod"))
 }
 
-/// topstat.ko and topstat_tcp.ko, loaded until this is dropped.
+/// topstat.ko and topstat_tcp.ko, loaded until this value is dropped.
 pub struct Module;
 
 const LOADED: [&str; 2] = ["topstat", "topstat_tcp"];
 
-/// Whether it looks at calls that receive: for some seconds after it was loaded, and after a connection was accepted.
+/// Whether the module watches receiving calls, which it does for some seconds after its load, and after the accept of a
+/// connection.
 const LOOKS_AT_READS: &str = "/sys/module/topstat_tcp/parameters/reads_seen";
 /// Far longer than these seconds.
 const CALM_LIMIT: Duration = Duration::from_secs(60);
 
 impl Module {
-    /// Loads both, sets the delay of all their tables, and waits until it looks at no more than it has to for connections that
-    /// stay.
+    /// Loads both modules, sets the delay of all their tables, and waits until they watch only as much as lasting connections
+    /// need.
     pub fn load(delay_ms: u32) -> Result<Self> {
         let folder = PathBuf::from(env::var_os(FOLDER).with_context(|| format!("{FOLDER} is not set"))?);
         let built = |name: &&str| folder.join(format!("{name}.ko")).exists();
@@ -67,7 +68,7 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Of all tables below.
+/// Sets the delay of all tables below a folder.
 fn set_delays(at: &Path, delay_ms: u32) -> Result<()> {
     let delay = at.join("delay");
     if delay.exists() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs that run beside the load: tcptop in its two forms, and topstat's own view.
+//! Programs that run beside the load: tcptop in its two forms, and topstat's view.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,36 +11,36 @@ use anyhow::{Context as _, Result, bail};
 use libbpf_rs::query::ProgInfoIter;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// tcptop of libbpf-tools, by where its package puts it.
+/// The tcptop of libbpf-tools, at the path of its package.
 pub const TCPTOP_LIBBPF: &str = "/usr/sbin/tcptop";
-/// tcptop of bcc, by the name that Debian gives it.
+/// The tcptop of bcc, under Debian's name.
 pub const TCPTOP_BCC: &str = "/usr/sbin/tcptop-bpfcc";
 /// Their Debian packages.
 pub const PACKAGES: &[&str] = &["libbpf-tools", "bpfcc-tools"];
 
 /// bcc compiles its program first, which takes minutes in an emulated guest.
 const START_LIMIT: Duration = Duration::from_secs(900);
-/// How long after its last program a peer has also attached it.
+/// The time after a peer's last loaded program by which it has also attached that program.
 const CALM: Duration = Duration::from_millis(1000);
-/// How long it may take to print and end.
+/// The time limit for printing and ending.
 const END_LIMIT: Duration = Duration::from_secs(120);
 
-/// A program that runs; ended on drop.
+/// A running program; ended on drop.
 pub struct Peer {
     child: Child,
     name: String,
     output: PathBuf,
 }
 
-/// All eBPF programs of the kernel, and where kprobes are.
+/// All eBPF programs in the kernel, and the list of kprobes.
 fn footprint() -> (Vec<u32>, String) {
     let programs = ProgInfoIter::default().map(|info| info.id).collect();
     (programs, fs::read_to_string("/sys/kernel/debug/kprobes/list").unwrap_or_default())
 }
 
 impl Peer {
-    /// Starts it, and waits until its eBPF programs are attached: until it has some, and gets no more. Who `speaks`
-    /// all the time has also to have begun with it; who doesn't has nothing else to be told by.
+    /// Starts the peer, and waits until its eBPF programs are attached: until it has some, and loads no more. A peer that
+    /// `speaks` all the time must also have printed something; a peer that does not speak gives no other sign.
     pub fn start(program: &str, arguments: &[&str], speaks: bool) -> Result<Self> {
         let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
         // On a tmpfs: the host's files are slow to reach.
@@ -71,13 +71,13 @@ impl Peer {
         bail!("{} has attached nothing within {} s: {}", peer.name, START_LIMIT.as_secs(), peer.last_words())
     }
 
-    /// Why it failed, as far as it said.
+    /// The last message of the peer, as the reason of its failure.
     fn last_words(&self) -> String {
         let said = fs::read_to_string(&self.output).unwrap_or_default();
         said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim().to_owned()
     }
 
-    /// Interrupts its interval, on which it prints once more and ends, and gives all that it printed.
+    /// Interrupts the interval of the peer, which then prints once more and ends; returns its whole output.
     pub fn finish(mut self) -> Result<String> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::INT).with_context(|| format!("cannot interrupt {}", self.name))?;
@@ -94,11 +94,11 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if the peer has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_file(&self.output);
-        // What it attached goes some time after its descriptors.
+        // The programs of the peer are removed some time after its descriptors.
         sleep(CALM);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The result of counting, as a table for docs/benchmarks.md.
+//! The result of the counts, as a table for docs/benchmarks.md.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,20 +10,21 @@ use super::cases::{CASES, Case, find};
 use super::guest::{MANY_SPEAK, Measured, Selection};
 use crate::stats::{Spread, spread};
 
-/// What a case adds, by rounds in which it stood between turns of nothing.
+/// The cost that a case adds, by rounds in which it stood between turns of nothing.
 pub struct More {
     /// The median.
     pub instructions: f64,
-    /// What a transaction takes without anything.
+    /// The instructions of a transaction without attached programs.
     pub without: f64,
-    /// In percent of that.
+    /// The added cost in percent of `without`.
     pub percent: Spread,
-    /// The most that nothing has added to nothing in any round, or taken from it, in percent: less than that can't be told.
+    /// The largest difference between two measurements of nothing in any round, in percent: smaller effects can't be
+    /// recognised.
     pub floor_percent: f64,
 }
 
 impl More {
-    /// It is less than what can be told.
+    /// Whether the effect is too small to be recognised.
     pub fn is_lost(&self) -> bool {
         self.percent.median.abs() <= self.floor_percent
     }
@@ -44,12 +45,12 @@ pub struct Column {
 }
 
 impl Column {
-    /// What each boot says of a case.
+    /// The measurements of a case in each boot.
     fn of<'a>(&'a self, connections: usize, case: &'a str) -> impl Iterator<Item = &'a Measured> {
         self.boots.iter().flatten().filter(move |measured| measured.connections == connections && measured.case == case)
     }
 
-    /// One boot in which a round gave this: connections, case, instructions without it and with it.
+    /// One boot whose rounds gave these values: connections, case, instructions without it and with it.
     #[cfg(test)]
     pub fn of_rounds(rounds: &[(usize, &str, f64, f64)]) -> Self {
         let mut boot: Vec<Measured> = Vec::new();
@@ -65,7 +66,7 @@ impl Column {
         Self { series: Series::V6_1, release: "6.1.0-56-cloud-amd64".to_owned(), boots: vec![boot] }
     }
 
-    /// What a case adds to a transaction; or why that is not known.
+    /// The cost that a case adds to a transaction; or why it is unknown.
     pub fn more(&self, connections: usize, case: &str) -> Result<More, String> {
         let (Some(added), Some(nothing)) = (self.rounds(connections, case), self.rounds(connections, CASES[0].id))
         else {
@@ -84,7 +85,7 @@ impl Column {
         })
     }
 
-    /// All rounds of a case in all boots, without it and with it; none if there were none.
+    /// All rounds of a case in all boots, without it and with it; `None` without a round.
     fn rounds(&self, connections: usize, case: &str) -> Option<Vec<(f64, f64)>> {
         let pairs =
             |boot: &'_ Measured| boot.without.iter().copied().zip(boot.turns.iter().copied()).collect::<Vec<_>>();
@@ -92,9 +93,9 @@ impl Column {
         (!rounds.is_empty()).then_some(rounds)
     }
 
-    /// The median of all turns, and how far the boots' medians and the turns are apart, in percent. With hundreds of
-    /// connections the order in which they speak changes what a table has to do, from turn to turn by one percent: the
-    /// best of them is a matter of luck.
+    /// The median of all turns, and the differences between the boots' medians and between the turns, in percent. With
+    /// hundreds of connections the order of their traffic changes the work of a table by one percent from turn to turn, so
+    /// the best turn is a matter of luck.
     fn figure(&self, connections: usize, case: &str) -> Option<Figure> {
         let turns: Vec<_> = self.of(connections, case).flat_map(|boot| boot.turns.iter().copied()).collect();
         if turns.is_empty() {
@@ -113,16 +114,16 @@ struct Figure {
     turns_apart: f64,
 }
 
-/// Which boots are apart the most.
+/// The boots that differ the most.
 pub struct Apart {
-    /// In percent of a transaction.
+    /// The difference in percent of a transaction.
     pub percent: f64,
-    /// What they have counted.
+    /// The measurement in which they differ.
     pub what: String,
 }
 
-/// How far the boots of any case are apart at most. Where something happens every second a turn has one more of that, or
-/// one less: these are told on their own.
+/// The largest difference between the boots of any case. A turn may contain one second's action more or less, so the cases
+/// that act every second are reported separately.
 pub fn apart(columns: &[Column], every_second: bool) -> Option<Apart> {
     let cells = columns.iter().flat_map(|column| column.boots.iter().flatten().map(move |measured| (column, measured)));
     cells
@@ -135,7 +136,7 @@ pub fn apart(columns: &[Column], every_second: bool) -> Option<Apart> {
         .max_by(|one, other| one.percent.total_cmp(&other.percent))
 }
 
-/// The table, and what it comes to.
+/// The table, and its conclusions.
 pub fn render(columns: &[Column], what: &Selection) -> String {
     let datagrams = if what.datagrams { ", two datagrams," } else { "" };
     let mut text = format!("## icount: instructions that a 64-byte request and its response{datagrams} take more\n\n");
@@ -228,7 +229,7 @@ fn cell(column: &Column, connections: usize, case: &Case, base: &str) -> String 
     }
 }
 
-/// topstat's share of what the cheaper tcptop adds.
+/// topstat's share of the cost that the cheaper tcptop adds.
 fn against_tcptop(column: &Column, connections: usize, base: &str) -> String {
     let more = |case: &str| Some(column.figure(connections, case)?.median - column.figure(connections, base)?.median);
     let cheaper = ["libbpf", "bcc"].into_iter().filter_map(more).reduce(f64::min);
@@ -244,7 +245,7 @@ fn against_tcptop(column: &Column, connections: usize, base: &str) -> String {
     )
 }
 
-/// What `--profile` has found.
+/// The results of `--profile`.
 fn shares(columns: &[Column]) -> String {
     let mut text = String::new();
     for column in columns {

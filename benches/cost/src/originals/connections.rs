@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first topstat's table: what ranking connections takes, by their number and the delay.
+//! The first topstat's table: the cost of ranking connections, by number of connections and by delay.
 
 use anyhow::Result;
 use topstat_vm::kernel::Series;
@@ -10,29 +10,29 @@ use crate::overhead::all_tables;
 use crate::stats::Spread;
 
 const DELAYS_MS: [u32; 3] = [0, 10, 100];
-/// The case in which nothing is attached.
+/// The case without attached programs.
 const BASE: &str = "nothing";
-/// Where instructions are counted: the kernel that the module is asked to be measured on.
+/// The kernel for counting instructions: the required kernel for measuring the module.
 const KERNEL: Series = Series::V6_1;
 
-/// What the first topstat took of a CPU, in percent, by connections and delay. No others of its figures are known.
+/// CPU time of the first topstat, in percent, by connections and delay. No other figures of it are known.
 const ORIGINAL: [(usize, u32, f64); 3] = [(500, 0, 16.0), (500, 10, 2.7), (500, 100, 0.3)];
 
 fn original(connections: usize, delay_ms: u32) -> Option<f64> {
     ORIGINAL.iter().find(|(n, delay, _)| (*n, *delay) == (connections, delay_ms)).map(|(_, _, percent)| *percent)
 }
 
-/// What a backend adds to a transaction.
+/// The cost that a backend adds to a transaction.
 struct Added {
     more: More,
-    /// In percent of what it adds.
+    /// The share of the push in the added cost, in percent.
     push: f64,
 }
 
-/// `prefix`: of the backend's cases.
+/// `prefix`: the beginning of the names of the backend's cases.
 fn added(column: &Column, prefix: &str, connections: usize, delay_ms: u32) -> Result<Added, String> {
     let more = column.more(connections, &format!("{prefix}_{delay_ms}"))?;
-    // The hooks alone: of one connection hardly any of the packets of 100 ms is due.
+    // The hooks alone: with one connection hardly any packet within 100 ms is due for a push.
     let hooks = column.more(1, &format!("{prefix}_100"))?.instructions;
     let push = (1.0 - hooks / more.instructions).max(0.0) * 100.0;
     Ok(Added { more, push })
@@ -50,10 +50,10 @@ fn cells(added: &Result<Added, String>) -> String {
 
 /// Instructions in a second of the guest.
 const INSTRUCTIONS_PER_SECOND: f64 = 1e9;
-/// Packets of a transaction, at either end: a request and its response, which also acknowledge.
+/// Packets of a transaction, at either end: a request, and its response, which also acknowledges.
 const PACKETS: f64 = 2.0;
 
-/// How many packets a second each end of a connection has in the guest: its one CPU is never idle.
+/// Packets per second at each end of a connection in the guest, whose one CPU is never idle.
 fn packets_per_second(nothing: &More, connections: usize) -> f64 {
     PACKETS * INSTRUCTIONS_PER_SECOND / nothing.without / connections as f64
 }
@@ -86,7 +86,7 @@ fn row(connections: usize, delay_ms: u32, column: &Column, here: Spread) -> Stri
 pub fn run(options: &Options) -> Result<()> {
     let cases = [BASE].into_iter().map(str::to_owned);
     let ours = ["kmod", "tcp"].iter().flat_map(|prefix| DELAYS_MS.map(|delay| format!("{prefix}_{delay}")));
-    // What the hooks take is told by one connection.
+    // One connection gives the cost of the hooks.
     let mut connections = options.connections.clone();
     if !connections.contains(&1) {
         connections.insert(0, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! ptop's second table: `make -j5` beside as many spinning processes as there are CPUs. Nothing is idle, so the rows of an interval
-//! are to add up to all CPUs; but most of those who have used them have ended by its end.
+//! ptop's second table: `make -j5` beside one spinning process for each CPU. No CPU is idle, so the rows of an interval must
+//! add up to all CPUs; but most of the processes that used them have ended by the end of the interval.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,13 +15,13 @@ use topstat_model::interval::Interval;
 use super::ways::{Ours, Way, others};
 use crate::refresh::{Running, installed};
 
-/// Until make is busy, and everybody's first look is over.
+/// Until make is busy, and each way has made its first look.
 const WARM_UP: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(10);
-/// More than are compiled meanwhile.
+/// More than are compiled in the interval.
 const TARGETS: u32 = 100_000;
 
-/// A folder with something to make, removed with this.
+/// A folder with targets to make; dropping it removes the folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -58,7 +58,7 @@ fn start(program: &str, arguments: &[&str], folder: &Path) -> Result<Running> {
     Ok(Running(command.spawn().with_context(|| format!("cannot run {program}"))?))
 }
 
-/// What a process and all that it has begun used, in nanoseconds: those that have ended count to whoever inherited them.
+/// The CPU time of a process and its descendants, in nanoseconds: ended ones count to the process that inherited their time.
 fn with_children(interval: &Interval, pid: u32) -> u64 {
     let living = || interval.tasks.iter().filter(|task| task.counts());
     let of = |pid: u32| living().filter(move |task| task.pid == pid).map(|task| task.total().run_ns).sum::<u64>();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tables by which topstat's two forerunners were judged, with their figures beside ours: the first topstat, which was a part
-//! of the kernel, and ptop. Neither was ever published, and most of their figures are not known: these are n/a.
+//! The tables by which topstat's two predecessors were judged, with their figures beside topstat's. The predecessors are the
+//! first topstat, which was a part of the kernel, and ptop. Neither was ever published, and most of their figures are
+//! unknown: these are n/a.
 
 mod connections;
 mod make;
@@ -14,8 +15,8 @@ use topstat_kernel::pinned::{DEFAULT_DIR, Pins, attached, status};
 
 #[derive(Args)]
 pub struct Options {
-    /// Numbers of connections. 30 and 60: at the rate at which the first topstat was measured, about 30 connections on a CPU and
-    /// 1,000 packets a second each.
+    /// Numbers of connections. 30 and 60: at the rate of the first topstat's measurement, with about 30 connections on a CPU,
+    /// and 1,000 packets a second each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 30, 60, 100, 500, 1000, 5000])]
     connections: Vec<usize>,
     /// Rounds of each connection's load, on this host and in the guest.
@@ -27,7 +28,7 @@ pub struct Options {
     /// Sleeping processes.
     #[arg(long, default_value_t = 1000)]
     sleepers: u32,
-    /// How often they are looked at, every two seconds.
+    /// Number of looks at them, one every two seconds.
     #[arg(long, default_value_t = 10)]
     refreshes: u32,
     /// Only these tables.
@@ -35,8 +36,8 @@ pub struct Options {
     only: Vec<String>,
 }
 
-/// What a daemon has pinned would be in the figures, and keep ours from being attached. What others have attached for as long as
-/// they run is said: it is in both sides of each comparison.
+/// A daemon's pinned state would be in the figures, and would prevent the attachment of the measured programs. A note names
+/// other programs that are attached while they run: they are in both sides of each comparison.
 fn nothing_is_pinned() -> Result<()> {
     let pins = Pins::at(Path::new(DEFAULT_DIR));
     if let Some(one) = status(&pins)?.first() {

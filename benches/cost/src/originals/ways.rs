@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! ptop's table: five ways to find out which tasks have used the CPUs since two seconds ago, where nearly all of them sleep.
+//! ptop's table: five ways to find the tasks that have used the CPUs in the last two seconds, while nearly all tasks sleep.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,24 +21,24 @@ use crate::refresh::{self, Output, Sleepers};
 use crate::stats::spread;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks.bpf.o"));
-/// As ptop was measured.
+/// The interval at which ptop was measured.
 pub const EVERY: Duration = Duration::from_secs(2);
-/// A refresh is of an interval, and the first has none; the second is the first of a usual one.
+/// A refresh shows an interval, which the first refresh lacks; the second is the first usual one.
 const WARM_UP: u32 = 2;
 
-/// What tasks had used when they were looked at last, by their numbers, in nanoseconds.
+/// The CPU time of each task at the last look, by number, in nanoseconds.
 #[derive(Default)]
 struct Seen(HashMap<u32, u64>);
 
 impl Seen {
-    /// What it has used since then; all of it where the number is another task's now.
+    /// The CPU time since the last look; the whole time if the number now belongs to another task.
     fn more(&mut self, task: u32, now: u64) -> u64 {
         let before = self.0.insert(task, now).unwrap_or(0);
         now.checked_sub(before).unwrap_or(now)
     }
 }
 
-/// What a refresh finds: how many rows there are to show, and what they add up to.
+/// The result of a refresh: the number of rows to show, and their sum.
 #[derive(Clone, Copy, Default)]
 pub struct Found {
     pub rows: usize,
@@ -58,7 +58,7 @@ pub trait Way {
     fn refresh(&mut self) -> Result<Found>;
 }
 
-/// All processes by /proc/PID/stat, or by taskstats.
+/// Reads all processes, from /proc/PID/stat or by taskstats.
 struct Procfs {
     seen: Seen,
     text: Vec<u8>,
@@ -76,19 +76,19 @@ impl Procfs {
         }
     }
 
-    /// What the process has used so far; `None`: it has ended.
+    /// The CPU time of the process so far; `None`: it has ended.
     fn used_ns(&mut self, pid: u32) -> Result<Option<u64>> {
         if let Some(taskstats) = &mut self.taskstats {
             return taskstats.run_ns(pid);
         }
         self.text.clear();
-        // Its end between the list of the folder and this is nothing that failed.
+        // A process may end after the listing of the folder; this is no error.
         let Ok(mut file) = fs::File::open(format!("/proc/{pid}/stat")) else { return Ok(None) };
         if file.read_to_end(&mut self.text).is_err() {
             return Ok(None);
         }
         let text = String::from_utf8_lossy(&self.text);
-        // After the name, which may hold anything: the state, …, utime and stime.
+        // The fields after the name, which may hold any characters: the state, …, utime and stime.
         let fields = text.rsplit_once(") ").context("/proc/PID/stat has no name")?.1;
         let ticks = fields.split(' ').skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
         Ok(Some(ticks * self.tick_ns))
@@ -174,7 +174,7 @@ impl Way for Ours {
     fn refresh(&mut self) -> Result<Found> {
         let interval = self.reader.interval(Each::Process)?;
         let totals = interval.totals();
-        // The lines of `topstat tasks`: tasks, and below them the CPUs' own.
+        // The rows of `topstat tasks`: the tasks, and below them the rows of the CPUs.
         let cpus = totals.cpus;
         let own_ns = cpus.idle_ns + cpus.idle_irq_ns + cpus.idle_softirq_ns + cpus.idle_steal_ns + cpus.unowned_ns;
         let sum_ns = totals.live.run_ns + totals.ended.run_ns + own_ns;
@@ -184,7 +184,7 @@ impl Way for Ours {
     }
 }
 
-/// The ways of others, in ptop's order.
+/// The other ways, in ptop's order.
 pub fn others() -> Result<Vec<Box<dyn Way>>> {
     Ok(vec![
         Box::new(Procfs::new(None)),
@@ -194,13 +194,13 @@ pub fn others() -> Result<Vec<Box<dyn Way>>> {
     ])
 }
 
-/// CPU time that this process has used, in seconds.
+/// CPU time of this process, in seconds.
 fn cpu_s() -> f64 {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// What the hooks of the account have taken, in seconds, by the kernel's stopwatch.
+/// The time of the account's hooks, in seconds, by the kernel's stopwatch.
 fn at_switches_s(stopwatch: &Stopwatch) -> f64 {
     let attached = ["precise_new", "precise_exit", "precise_switch"];
     let programs = stopwatch.read();
@@ -214,7 +214,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut percent = vec![Vec::new(); ways.len()];
     let mut rows = vec![0; ways.len()];
     let count = u32::try_from(ways.len())?;
-    // Not one right after the other: who reads second would find all in the caches.
+    // The ways pause between each other: otherwise the second one would find all data in the caches.
     let (begun, mut turn) = (Instant::now(), 0);
     let stopwatch = Stopwatch::start()?;
     let hooks_before = at_switches_s(&stopwatch);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One transaction at a time: nothing but `send` and `recv`.
+//! One transaction at a time, with nothing but `send` and `recv`.
 
 use std::time::Duration;
 
@@ -35,14 +35,14 @@ impl Runner<'_> {
                     std::thread::sleep(pause.min(BLOCKING_INTERVAL));
                     now = self.now();
                 }
-                // Nothing is in flight here, so nothing can be waiting for it.
+                // No transaction is in flight here, so none can wait for it.
                 Next::Busy | Next::Over => return Ok(()),
             }
         }
     }
 
-    /// Carries one transaction through. False if the run gives up waiting for it; a transaction that is no longer busy
-    /// afterwards was lost or its connection has failed.
+    /// Carries out one transaction. Returns false if the run gives up waiting for it. A transaction that is not busy
+    /// afterwards was lost, or its connection has failed.
     fn transact(&mut self, index: usize) -> bool {
         let mut given_up = u64::MAX;
         loop {

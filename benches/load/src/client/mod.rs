@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The client's side of a run: what may begin when, and what is counted.
+//! The client's side of a run: the transactions that may begin, and the counts.
 
 mod blocking;
 mod polled;
@@ -21,25 +21,25 @@ use crate::plan::{Limits, Schedule};
 use crate::report::EndedBy;
 use crate::server::Server;
 
-/// The longest time that can be told from another one.
+/// The longest time that is recorded exactly.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// How long nothing may arrive any more before datagrams count as lost, or bytes of failed connections.
+/// The time without arrivals after which missing datagrams count as lost, and bytes of failed connections, too.
 pub(crate) const SETTLE_QUIET: Duration = Duration::from_millis(200);
 
-/// How often who waits for the server to catch up looks whether it has.
+/// The interval of checks whether the server has caught up.
 pub(crate) const SETTLE_INTERVAL: Duration = Duration::from_micros(200);
 
-/// What the client knows about the connection with the same index.
+/// The client's state of the connection with the same index.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    /// A transaction is in flight.
+    /// Whether a transaction is in flight.
     pub busy: bool,
-    /// Closed, by failing or by the caller.
+    /// Whether the connection is closed: it has failed, or the caller has closed it.
     pub dead: bool,
-    /// Watched by the client's epoll instance.
+    /// Whether the client's epoll instance watches the connection.
     pub watched: bool,
-    /// Transactions that could not begin yet because one is in flight.
+    /// Transactions that could not begin yet, because one is in flight.
     pub waiting: u32,
     /// Bytes of the request still to be sent.
     pub to_send: usize,
@@ -47,11 +47,11 @@ pub(crate) struct Slot {
     pub to_receive: usize,
     /// When the transaction began.
     pub began_ns: u64,
-    /// Tells an answer from one that was given up; only used for datagrams.
+    /// Distinguishes an answer from the answer to a request that was given up; for datagrams only.
     pub sequence: u64,
-    /// What happened since the beginning of the run.
+    /// The counts since the beginning of the run.
     pub count: Count,
-    /// What the server had counted at the beginning of the run.
+    /// The server's counts at the beginning of the run.
     pub server_before: (u64, u64),
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Retired {
 }
 
 impl Retired {
-    /// Waits until the server has got what the client sent, or nothing comes any more.
+    /// Waits until the server has received everything that the client sent, or no more data arrives.
     fn settle(&self) {
         let received = || self.conn.counts.received.get() - self.server_before.0;
         let (mut before, mut since) = (received(), Instant::now());
@@ -98,15 +98,15 @@ pub(crate) struct Tally {
     pub ended_by: EndedBy,
 }
 
-/// What may be done next.
+/// The next possible action.
 enum Next {
-    /// A transaction on this connection.
+    /// Begin a transaction on this connection.
     Begin(usize),
-    /// Nothing before this time.
+    /// Nothing may begin before this time.
     NotBefore(u64),
-    /// Nothing before one in flight has ended.
+    /// Nothing may begin before a transaction in flight has ended.
     Busy,
-    /// Nothing any more.
+    /// The run is over.
     Over,
 }
 
@@ -129,21 +129,21 @@ pub(crate) struct Runner<'a> {
     in_flight: usize,
     alive: usize,
     begun: u64,
-    /// Transactions in all slots' `waiting`.
+    /// The sum of all slots' `waiting`.
     waiting: u64,
-    /// Connections that have become free and have transactions waiting.
+    /// Idle connections that have waiting transactions.
     ready: VecDeque<u32>,
     ended: Option<EndedBy>,
     churned: u64,
     churn_next: usize,
-    /// Where one socket serves all clients: the latest of `tally.retired` that had the address.
+    /// For one socket that serves all clients: the latest of `tally.retired` with this address.
     retired_at: HashMap<SocketAddr, usize>,
     out: Vec<u8>,
     input: Vec<u8>,
     tally: Tally,
 }
 
-/// What a run needs of the load it belongs to.
+/// The parts of the load that a run uses.
 pub(crate) struct Parts<'a> {
     pub config: &'a Config,
     pub limits: &'a Limits,
@@ -208,7 +208,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Whether the server may serve by blocking calls as well.
+    /// Whether the server may use blocking calls, too.
     pub fn is_single(&self) -> bool {
         self.blocks() && self.conns.len() == 1 && self.limits.churn == 0.0 && !self.datagrams
     }
@@ -251,7 +251,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What may begin now.
+    /// The transaction that may begin now.
     fn next(&mut self, now: u64) -> Next {
         self.check_limits(now);
         if self.ended.is_some() {
@@ -267,7 +267,7 @@ impl<'a> Runner<'a> {
             self.waiting -= 1;
             return Next::Begin(index as usize);
         }
-        // Looking further ahead would find work for more connections, but let the busiest fall behind the plan.
+        // A look further ahead would find work for more connections, but let the busiest one fall behind the plan.
         let ahead = 4 * self.depth as u64 + 16;
         while self.waiting < ahead {
             let Some(index) = self.schedule.next() else {
@@ -290,7 +290,8 @@ impl<'a> Runner<'a> {
         Next::Busy
     }
 
-    /// When the next transaction may begin. Counting from the start, not from the last one, keeps the average.
+    /// The earliest time of the next transaction. It counts from the start, not from the last transaction, which keeps the
+    /// average.
     fn due_ns(&self) -> u64 {
         self.limits.rate.map_or(0, |rate| (self.begun as f64 * 1e9 / rate) as u64)
     }
@@ -331,7 +332,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Gives a connection up, with the transaction that is in flight on it and those that wait.
+    /// Gives up a connection, with its transaction in flight and its waiting transactions.
     fn fail(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         self.tally.failed += 1;
@@ -345,7 +346,7 @@ impl<'a> Runner<'a> {
         self.conns[index].close();
     }
 
-    /// When the next connection is to be replaced.
+    /// The time of the next replacement of a connection.
     fn churn_due_ns(&self) -> u64 {
         if self.limits.churn == 0.0 || self.ended.is_some() {
             return u64::MAX;
@@ -353,7 +354,7 @@ impl<'a> Runner<'a> {
         ((self.churned + 1) as f64 * 1e9 / self.limits.churn) as u64
     }
 
-    /// Replaces the connections that are due, as far as there are idle ones.
+    /// Replaces the connections that are due, as far as idle ones exist.
     fn churn(&mut self, now: u64) -> Result<()> {
         while now >= self.churn_due_ns() && now < self.time_ns {
             let count = self.conns.len();
@@ -371,8 +372,8 @@ impl<'a> Runner<'a> {
     fn replace(&mut self, index: usize) -> Result<()> {
         let new = self.opener.open(index)?;
         let mut old = std::mem::replace(&mut self.conns[index], new);
-        // A stream's server notices the end by itself, after all data. With datagrams the old end goes when the new one
-        // is added; one that shares a socket is forgotten at the end of the run, when nothing is under way to it.
+        // A stream's server notices the end itself, after all data. With datagrams the old end is removed when the new one is
+        // added; an end that shares a socket is removed at the end of the run, when no data is in flight to it.
         old.close();
         self.hand_over(index)?;
         let slot = &mut self.slots[index];
@@ -388,9 +389,9 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Gives the server its end of a replacement. A server with one socket for all clients tells them by their addresses
-    /// alone. When the kernel hands out a port again that a retired connection of this run had, that one's datagrams are
-    /// all to be counted before the new connection sends any.
+    /// Passes the server's end of a replacement to the server. A server with one socket for all clients distinguishes them by
+    /// their addresses alone. If the kernel assigns the port of a retired connection of this run again, all datagrams of the
+    /// retired connection must be counted before the new connection sends any.
     fn hand_over(&mut self, index: usize) -> Result<()> {
         let before = self.retired_at.get(&self.conns[index].client_addr).map(|&at| &self.tally.retired[at]);
         if let Some(before) = before {
@@ -404,7 +405,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Whether waiting for more than the requests of a run makes sense.
+    /// Whether it makes sense to wait for more than the requests of a run.
     fn is_bulk(&self) -> bool {
         self.config.mode == Mode::Bulk
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many transactions at a time, by epoll.
+//! Many concurrent transactions, by epoll.
 
 use std::os::fd::OwnedFd;
 
@@ -13,28 +13,28 @@ use super::transfer::Step;
 use super::{Next, Runner};
 use crate::error::{Error, Result};
 
-/// Events taken at once.
+/// The maximum number of events taken in one call.
 const EVENTS: usize = 512;
 
-/// Transactions begun before looking for events. In one-way mode one may end as soon as it has begun, for ever.
+/// The maximum number of transactions begun before a look for events. In one-way mode each may end at once, for ever.
 const BEGIN_AT_ONCE: usize = 512;
 
-/// How often limits and a request to stop are looked at while nothing happens.
+/// The interval of checks of limits and requests to stop while no event comes.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
 
-/// How often lost datagrams are looked for.
+/// The interval of checks for lost datagrams.
 const LOSS_CHECK_NS: u64 = 100_000_000;
 
-/// epoll's own timeout counts milliseconds before Linux 5.11; less than this is left to a timer.
+/// epoll's own timeout counts milliseconds before Linux 5.11; a timer serves shorter waits.
 const TIMER_BELOW_NS: u64 = 5_000_000;
 
 /// The token of the timer.
 const TIMER: u64 = u64::MAX;
 
-/// Wakes a paced run up.
+/// Wakes a paced run.
 struct Timer {
     fd: OwnedFd,
-    /// The time it was last set to, so that it is set only once for each.
+    /// The time that the timer was last set to, so that each time is set only once.
     armed_ns: u64,
 }
 
@@ -51,7 +51,7 @@ impl Runner<'_> {
         };
         let done = self.poll(timer.as_mut());
         if let Some(timer) = timer {
-            // Closing it would do, were it not for a fork elsewhere in the process.
+            // Closing the timer would be enough, unless another thread of the process forks.
             let _ = epoll::delete(self.epoll, &timer.fd);
         }
         done
@@ -79,7 +79,7 @@ impl Runner<'_> {
                 self.find_losses(now);
             }
             let now = self.now();
-            // Limits only matter to what may still begin; what is in flight wakes us up itself.
+            // Limits matter only for transactions that may still begin; transactions in flight wake this thread themselves.
             let next = begin_at.min(self.churn_due_ns()).min(given_up);
             let next = if self.ended.is_some() { next } else { next.min(self.time_ns) };
             events.clear();
@@ -90,7 +90,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Begins what may begin. Gives the time at which to come back if not for an event.
+    /// Begins all transactions that may begin. Returns the time of the next call if no event comes before it.
     fn begin_all(&mut self, mut now: u64) -> u64 {
         for _ in 0..BEGIN_AT_ONCE {
             if self.in_flight >= self.depth {
@@ -125,7 +125,7 @@ impl Runner<'_> {
 
     fn handle(&mut self, token: u64) {
         let index = token as usize;
-        // Edges of an earlier run may still be reported; the end of an idle connection is noticed when it is used.
+        // An edge of an earlier run may still be reported; the end of an idle connection is noticed at its next use.
         if token == TIMER || !self.slots[index].busy {
             return;
         }
@@ -135,8 +135,8 @@ impl Runner<'_> {
             Step::Done => {
                 let now = self.now();
                 self.complete(index, now);
-                // The next one begins at once, so that the server never runs dry, unless a connection is to be replaced:
-                // that needs an idle one.
+                // The next transaction begins at once, so that the server always has work, unless a connection must be
+                // replaced: a replacement needs an idle connection.
                 if now < self.churn_due_ns()
                     && let Next::Begin(next) = self.next(now)
                 {
@@ -146,8 +146,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Watches a connection. Responses are read until they are complete, so an edge is enough. A UDP socket would also
-    /// report every datagram that has left as room for more, so it is only watched for input.
+    /// Watches a connection. Responses are read until they are complete, so an edge is enough. A UDP socket would also report
+    /// room after every datagram that has left, so it is watched for input only.
     pub(super) fn watch(&mut self, index: usize) -> Result<()> {
         let failed = |error: Errno| Error::system(format!("watch connection {index}"), error);
         let flags = if self.datagrams { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sends requests and receives responses, as far as a socket goes along.
+//! Sends requests and receives responses, as far as the socket accepts or has data.
 
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 
 use super::Runner;
 
-/// Sent or received with one call on a stream.
+/// The maximum number of bytes that one call on a stream sends or receives.
 pub(super) const PART: usize = 256 * 1024;
 
-/// Bytes of a datagram that carry its sequence number, where it is that long.
+/// The length of a datagram's sequence number, in datagrams that are long enough for it.
 const SEQUENCE: usize = size_of::<u64>();
 
-/// How far a transaction has come.
+/// The progress of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// It is complete.
     Done,
-    /// The socket has to become ready first, or a blocking call has timed out.
+    /// The socket must become ready first, or a blocking call has timed out.
     Wait,
     /// The connection is gone.
     Failed,
 }
 
 impl Runner<'_> {
-    /// Sends what is left of the request.
+    /// Sends the rest of the request.
     pub(super) fn send(&mut self, index: usize, flags: SendFlags) -> Step {
         let slot = &mut self.slots[index];
         let Some(client) = &self.conns[index].client else {
@@ -48,7 +48,7 @@ impl Runner<'_> {
         if slot.to_receive == 0 { Step::Done } else { Step::Wait }
     }
 
-    /// Receives what is left of the response.
+    /// Receives the rest of the response.
     pub(super) fn receive(&mut self, index: usize, flags: RecvFlags) -> Step {
         let Some(client) = &self.conns[index].client else {
             return Step::Failed;
@@ -65,7 +65,7 @@ impl Runner<'_> {
                         && self.request >= SEQUENCE
                         && self.input[..SEQUENCE] != slot.sequence.to_ne_bytes()
                     {
-                        // The answer to a request that was given up as lost.
+                        // This answers a request that was given up as lost.
                     } else {
                         slot.to_receive = 0;
                     }
@@ -78,7 +78,7 @@ impl Runner<'_> {
         Step::Done
     }
 
-    /// Goes on with a transaction whose socket has become ready.
+    /// Continues a transaction whose socket has become ready.
     pub(super) fn go_on(&mut self, index: usize) -> Step {
         if self.slots[index].to_send > 0 {
             let step = self.send(index, SendFlags::DONTWAIT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The control law against a simulated producer: what `law.rs` says always holds (L1 to L3), and what follows from it.
+//! Tests the control law against a simulated producer: the invariants of `law.rs` (L1 to L3), and their consequences.
 
 mod simulation;
 
@@ -13,7 +13,7 @@ const FILLS: Fills = Fills { full: FULL, target: FULL * 40 / 100, wake: FULL / 2
 const MS: u64 = 1_000_000;
 /// Bytes per µs: 12 GB/s, more than a traced system call can write.
 const FASTEST: u64 = 12_000;
-/// The consumer reads heads alone, however long records are.
+/// The consumer reads only heads, however long records are.
 const DRAINS: u64 = 100_000;
 
 fn quiet() -> Machine {
@@ -24,12 +24,12 @@ fn adaptive(load: &[Piece], machine: &Machine) -> Outcome {
     Simulation::new(FILLS, load, machine).run(Strategy::Adaptive)
 }
 
-/// The same pieces again and again.
+/// Repeats the pieces.
 fn again(pieces: &[(u64, u64)], times: usize) -> Vec<Piece> {
     pieces.iter().map(|&(rate, us)| Piece { rate, ns: us * 1000 }).cycle().take(pieces.len() * times).collect()
 }
 
-/// From slow to fast, each order of magnitude as often as the others.
+/// Rates from slow to fast: each order of magnitude is equally frequent.
 fn rate() -> impl Generator<Value = u64> {
     (0.0f64..(FASTEST as f64).log10()).prop_map(|exponent| 10f64.powf(exponent) as u64)
 }
@@ -38,7 +38,7 @@ fn steady() -> impl Generator<Value = Vec<Piece>> {
     rate().prop_map(|rate| vec![Piece { rate, ns: 500 * MS }])
 }
 
-/// The same burst and the same gap, again and again.
+/// One burst and one gap, repeated.
 fn bursts() -> impl Generator<Value = Vec<Piece>> {
     (rate(), 1..5000u64, 1..40_000u64).prop_map(|(rate, on, off)| {
         let both = [Piece { rate, ns: on * 1000 }, Piece { rate: 0, ns: off * 1000 }];
@@ -46,7 +46,7 @@ fn bursts() -> impl Generator<Value = Vec<Piece>> {
     })
 }
 
-/// Up to a rate and down again, in steps.
+/// Ramps up to a rate and down again, in steps.
 fn ramps() -> impl Generator<Value = Vec<Piece>> {
     (rate(), 1..40u64, 1..20u64).prop_map(|(top, steps, ms)| {
         let up = (0..=steps).map(|step| top * step / steps);
@@ -55,7 +55,7 @@ fn ramps() -> impl Generator<Value = Vec<Piece>> {
     })
 }
 
-/// Anything.
+/// Any load.
 fn wild() -> impl Generator<Value = Vec<Piece>> {
     let piece = (prop_oneof![Just(0), rate()], 1..20_000u64).prop_map(|(rate, us)| Piece { rate, ns: us * 1000 });
     proptest::collection::vec(piece, 1..60)
@@ -65,7 +65,7 @@ fn any_load() -> impl Generator<Value = Vec<Piece>> {
     prop_oneof![steady(), bursts(), ramps(), wild()]
 }
 
-/// Moments at which somebody else has the CPU, and for how long.
+/// Moments at which another thread takes the CPU, and for how long.
 fn descheduled(most_us: u64) -> impl Generator<Value = Vec<(u64, u64)>> {
     proptest::collection::vec((0..500 * MS, (1..most_us).prop_map(|us| us * 1000)), 0..50)
 }
@@ -73,7 +73,7 @@ fn descheduled(most_us: u64) -> impl Generator<Value = Vec<(u64, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// L1, L3, whatever the load, and however late the scheduler is.
+    /// L1 and L3, for any load and any lateness of the scheduler.
     #[test]
     fn it_never_sleeps_past_the_moment_the_ring_is_full(load in any_load(), descheduled in descheduled(8000)) {
         let outcome = adaptive(&load, &Machine { descheduled, ..quiet() });
@@ -81,7 +81,7 @@ proptest! {
             prop_assert!(ns <= LONGEST_NS || ns == IDLE_NS);
             let to_full = (FULL as f64 - unread) / rate;
             let to_target = (FILLS.target as f64 - unread) / rate;
-            // Without rate there is no such moment.
+            // Without a rate the ring is never full.
             if rate > 0.0 {
                 prop_assert!(ns as f64 <= to_full + 1.0, "it sleeps {ns} ns, and the ring is full in {to_full}");
                 let in_time = (to_full - late as f64).max(to_target / LEAST_SHARE as f64);
@@ -90,35 +90,35 @@ proptest! {
         }
     }
 
-    /// L2: it sleeps, and no more often than it has to.
+    /// L2: it sleeps, and wakes up no more often than it has to.
     #[test]
     fn at_a_steady_rate_it_does_not_spin(load in steady()) {
         let outcome = adaptive(&load, &quiet());
         let targets = outcome.produced / FILLS.target as f64;
-        // Latency and what comes while it drains make fills larger, and sleeps fewer; it also sleeps at slow rates.
+        // Latency, and bytes that come while it drains, make fills larger and sleeps fewer. It also sleeps at slow rates.
         let most = 1.5 * targets + 2.0 * outcome.ns as f64 / LONGEST_NS as f64 + 5.0;
         prop_assert_eq!(outcome.spins, 0);
         prop_assert!(outcome.sleeps as f64 <= most, "{} sleeps, for {targets:.0} target fills", outcome.sleeps);
-        // The first one wakes it, and the one that comes before the rate is known. All others are foreseen.
+        // Two events may wake it: the first one, and one before the rate is known. All others are foreseen.
         prop_assert!(outcome.rung <= 3, "{} times it had to be woken", outcome.rung);
     }
 
-    /// Nothing is dropped while the scheduler lets it run in time: who fills the rest of the ring meanwhile is faster than
-    /// any program is.
+    /// Nothing is dropped while the scheduler runs the consumer in time: a producer that fills the rest of the ring in that time
+    /// would be faster than any program is.
     #[test]
     fn nothing_is_dropped_on_a_quiet_machine(load in any_load()) {
         let outcome = adaptive(&load, &quiet());
         prop_assert!(outcome.dropped == 0.0, "{} bytes of {} are dropped", outcome.dropped, outcome.produced);
     }
 
-    /// The same where somebody else has its CPU now and then, for no longer than a third of the time that the rest of the
-    /// ring takes to be filled: it may have to wait when it is to wake up, and again amid draining.
+    /// Nothing is dropped either where another thread takes the CPU now and then, for at most a third of the time in which the
+    /// rest of the ring is filled. The consumer may have to wait when it wakes up, and again while it drains.
     #[test]
     fn nothing_is_dropped_while_the_rest_of_the_ring_lasts(load in any_load(), mut wished in descheduled(1_000_000)) {
         let fastest = load.iter().map(|piece| piece.rate).max().unwrap_or(0).max(1);
         let lasts = (FULL - FILLS.wake) * 1000 / fastest;
         let most = (lasts / 3).saturating_sub(quiet().latency_ns);
-        // Two at once would be a longer one.
+        // Two pauses at once would be a longer one.
         let mut descheduled = Vec::new();
         let mut free_from = 0;
         wished.sort_unstable();
@@ -133,14 +133,14 @@ proptest! {
         prop_assert!(outcome.dropped == 0.0, "{} bytes of {} are dropped", outcome.dropped, outcome.produced);
     }
 
-    /// L3: and nobody waits for longer than a person notices.
+    /// L3: no event waits longer than a person notices.
     #[test]
     fn nothing_waits_longer_than_the_longest_sleep(load in any_load()) {
         let outcome = adaptive(&load, &quiet());
         prop_assert!(outcome.waited_ns <= LONGEST_NS + quiet().latency_ns + 100_000, "{} ns", outcome.waited_ns);
     }
 
-    /// It is woken by an event where that is worth it, never by each.
+    /// An event wakes it only where the fill is worth a wake-up, never at each event.
     #[test]
     fn producers_wake_it_once_for_a_fill(load in any_load()) {
         let outcome = adaptive(&load, &quiet());
@@ -153,7 +153,7 @@ proptest! {
 #[test]
 fn idle_costs_next_to_nothing() {
     let outcome = adaptive(&[Piece { rate: 0, ns: 10_000 * MS }], &quiet());
-    // Once it knows that nothing comes, it looks five times a second whether it is to stop.
+    // Once it knows that no event comes, it checks five times a second whether it has to stop.
     assert!(outcome.sleeps <= 10_000 * MS / IDLE_NS + 3, "{} sleeps in 10 s", outcome.sleeps);
 }
 
@@ -163,16 +163,16 @@ fn the_first_event_after_a_rest_wakes_it_at_once() {
     let machine = quiet();
     let outcome = adaptive(&load, &machine);
     assert_eq!(outcome.rung, 1);
-    // What comes after the first waits until the longest sleep is over.
+    // Events after the first wait until the longest sleep is over.
     assert!(outcome.waited_ns <= LONGEST_NS + machine.latency_ns + SHORTEST_NS);
 }
 
-/// 20 MB in 2 ms, and 5 ms of rest.
+/// 20 MB in 2 ms, then 5 ms of rest.
 const BURST: [(u64, u64); 2] = [(10_000, 2000), (0, 5000)];
 
 #[test]
 fn a_burst_is_met_like_the_last_one() {
-    // Of five fills of a burst the first may wake it; what comes after that is foreseen.
+    // Of the five fills of a burst, the first may wake it; the others are foreseen.
     let outcome = adaptive(&again(&BURST, 100), &quiet());
     assert!(outcome.rung <= 100 + 5, "{} times it had to be woken in 100 bursts", outcome.rung);
 }
@@ -185,7 +185,7 @@ fn a_short_pause_makes_no_difference() {
 
 #[test]
 fn a_late_scheduler_does_not_make_it_spin() {
-    // Every 10 ms somebody else has the CPU for longer than the ring takes to be filled.
+    // Every 10 ms another thread has the CPU for longer than the ring takes to fill.
     let descheduled = (0..50).map(|i| (i * 10 * MS, 5 * MS)).collect();
     let outcome = adaptive(&[Piece { rate: 10_000, ns: 500 * MS }], &Machine { descheduled, ..quiet() });
     assert_eq!(outcome.spins, 0);

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A simulated producer, ring buffer and scheduler. Bytes flow evenly within a piece of the load, and time passes from
-//! one event to the next: a timer, a fill that is reached, the end of a piece.
+//! A simulated producer, ring buffer and scheduler. Bytes flow evenly within a piece of the load. Time passes from one event to
+//! the next: a timer, a fill that is reached, the end of a piece.
 
 use topstat_consumer::law::{Fills, Law, Next, Seen, Strategy, Wake};
 
-/// A piece of a load: so many bytes per µs, for so long.
+/// A piece of a load: `rate` bytes per µs, for `ns`.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
     pub rate: u64,
     pub ns: u64,
 }
 
-/// Whom it runs on.
+/// The machine that the consumer runs on.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Bytes per µs that the consumer takes out.
     pub drains: u64,
-    /// From when it is to be awake until it is.
+    /// The time from the end of a sleep until the consumer is awake.
     pub latency_ns: u64,
-    /// It can't run from such a moment on for so long.
+    /// Moments at which the consumer loses its CPU, and for how long.
     pub descheduled: Vec<(u64, u64)>,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub ns: u64,
@@ -33,9 +33,9 @@ pub struct Outcome {
     pub spins: u64,
     /// Wake-ups by producers.
     pub rung: u64,
-    /// The longest that any byte has waited.
+    /// The longest wait of any byte.
     pub waited_ns: u64,
-    /// Decisions to sleep: how much was unread, at which measured rate, how late the law has seen itself, for how long.
+    /// Decisions to sleep: unread bytes, measured rate, lateness as the law has seen it, length of the sleep.
     pub decisions: Vec<(f64, f64, u64, u64)>,
 }
 
@@ -52,7 +52,7 @@ pub struct Simulation {
     waited_ns: u64,
 }
 
-/// So long takes a decision, and what the kernel does for a sleep.
+/// The time of a decision, and of the kernel's work for a sleep.
 const OVERHEAD_NS: u64 = 2_000;
 
 impl Simulation {
@@ -74,7 +74,7 @@ impl Simulation {
         self.load.iter().map(|piece| piece.ns).sum()
     }
 
-    /// The rate now, in bytes per ns, and when it ends.
+    /// The present rate, in bytes per ns, and the time at which it ends.
     fn piece(&self) -> (f64, u64) {
         let mut end = 0;
         for piece in &self.load {
@@ -86,7 +86,7 @@ impl Simulation {
         (0.0, u64::MAX)
     }
 
-    /// Lets time pass until `until`, or until so many bytes are unread; whether they are.
+    /// Advances time to `until`, or until `stop_at` bytes are unread. Returns whether they are.
     fn pass(&mut self, until: u64, drains: f64, stop_at: Option<f64>) -> bool {
         while self.now < until {
             if stop_at.is_some_and(|bytes| self.unread >= bytes) {
@@ -111,7 +111,7 @@ impl Simulation {
         stop_at.is_some_and(|bytes| self.unread >= bytes)
     }
 
-    /// Waits while somebody else has the CPU.
+    /// Waits while another thread has the CPU.
     fn be_scheduled(&mut self) {
         while let Some((_, end)) = self
             .machine
@@ -124,7 +124,7 @@ impl Simulation {
         }
     }
 
-    /// Takes out all there is.
+    /// Takes out all bytes. Returns whether there were any.
     fn drain(&mut self) -> bool {
         let progress = self.unread >= 1.0;
         let drains = self.machine.drains as f64 / 1000.0;
@@ -133,7 +133,7 @@ impl Simulation {
             if let Some(oldest) = self.oldest.take() {
                 self.waited_ns = self.waited_ns.max(self.now - oldest);
             }
-            // What comes meanwhile is taken out, too.
+            // Bytes that come in the meantime are taken out, too.
             let (rate, end) = self.piece();
             let ns = match drains > rate {
                 true => (self.unread / (drains - rate)).ceil().max(1.0) as u64,

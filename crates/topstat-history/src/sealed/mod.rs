@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An hour of a table in Parquet: long rows, each with all that its snapshot says.
+//! An hour of a table in Parquet: long rows, each with all data of its snapshot.
 //!
 //! | column | of | what |
 //! |---|---|---|
@@ -8,14 +8,14 @@
 //! | `value`, and the table's parts (`rx`, `tx`) | rows | as in the document |
 //! | the object's columns (`sip`, `comm`, …) | rows | as in the document; one that has the name of another column here is `object_…` |
 //! | `cpus` | rows | CPUs, with commas between |
-//! | `total`, `shared`, `other`, `proven`, `objects`, `top` | snapshots | as in the document; `shared` is 0 where it is not there |
+//! | `total`, `shared`, `other`, `proven`, `objects`, `top` | snapshots | as in the document; `shared` is 0 if absent there |
 //! | `period_ms`, `delay_ms`, `elapsed_ms`, `type`, `unit` | snapshots | as in the document |
 //! | `lost_…`, `lost_now_…` | snapshots | since the table was made; since the record before |
 //! | `cpu_totals`, `stale_cpus` | snapshots | `0:60000,3:63456`; CPUs with commas between |
-//! | `gap`, `gap_from` | gaps | why nothing was recorded, since when; all but `time` and `rank` is null |
+//! | `gap`, `gap_from` | gaps | the reason, and the beginning of the gap; all columns but `time` and `rank` are null |
 //!
-//! What is of a snapshot is the same in all of its rows, so that each row can be judged alone; Parquet's dictionaries and
-//! run lengths make that cost almost nothing.
+//! The columns of a snapshot are equal in all of its rows, so that each row can be judged alone; Parquet's dictionaries and run
+//! lengths make that cost almost nothing.
 
 mod read;
 mod rows;
@@ -35,20 +35,20 @@ pub use read::{last_time, read, totals};
 use rows::About;
 use write::Rows;
 
-/// Seals a log: writes the Parquet file of its hour under a temporary name, brings it to the disk, gives it its name, and
-/// removes the log. Where the hour was sealed before (the clock was set back) the file gets all records of both. A log
-/// without any record is only removed. A log that could not be read whole is not removed: it gets another name, which is
-/// returned, and the file has gaps that name it.
+/// Seals a log: writes the Parquet file of its hour under a temporary name, brings it to the disk, gives it its name, and removes
+/// the log. If the hour was sealed before (the clock was set back), the file gets all records of both. A log without any record
+/// is only removed. A log that could not be read whole is not removed: it gets another name, which is returned, and the file has
+/// gaps that name it.
 ///
 /// # Errors
 ///
-/// When a file can't be read or written: then the log stays.
+/// A file can't be read or written. The log stays then.
 pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Result<Option<PathBuf>, Error> {
     let sealed = File::of(root.path(), place, Kind::Sealed, log.from);
     let always = (SystemTime::UNIX_EPOCH, log.until());
     let kept = layout::unread_name(root, &log.path);
     let open = root.read(&log.path).map_err(Error::of("read", &log.path))?;
-    // Gives all entries, and says whether the log could be read whole.
+    // Calls `each` with all entries, and returns whether the log could be read whole.
     let all = |each: &mut dyn FnMut(Entry)| {
         match root.read(&sealed.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -77,7 +77,7 @@ pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Resul
                 }
             };
             if ordered {
-                // Read once more, so that an hour of entries is never in memory.
+                // The entries are read once more, so that an hour of them is never in memory.
                 all(&mut add)?;
             } else {
                 let mut entries = BTreeMap::new();
@@ -108,7 +108,7 @@ fn key(entry: &Entry) -> (SystemTime, bool) {
     (entry.time(), matches!(entry, Entry::Snapshot(_)))
 }
 
-/// Parquet's errors as those of a file, which most of them are.
+/// Parquet's errors as errors of a file, which most of them are.
 fn io_error(error: parquet::errors::ParquetError) -> io::Error {
     match error {
         parquet::errors::ParquetError::External(source) => match source.downcast::<io::Error>() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Columns become rows again, and rows entries.
+//! Turns columns into rows again, and rows into entries.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use crate::limits::{MOST_GROUP_BYTES, MOST_GROUP_ROWS};
 ///
 /// # Errors
 ///
-/// Those of the file, and where it is none of ours.
+/// I/O errors of the file; also if topstat has not written it.
 pub fn read(
     file: File,
     (from, to): (SystemTime, SystemTime),
@@ -34,7 +34,7 @@ pub fn read(
 ) -> io::Result<()> {
     let file = open(file)?;
     let about = about(&file)?;
-    // What this version knows of the table counts for the types of columns; what it does not know, the file tells.
+    // The types of columns that this version knows for the table take precedence. The file has the types of the others.
     let known = shapes(&about.sample, &about.table).unwrap_or_default().columns;
     for number in 0..file.num_row_groups() {
         let group = file.get_row_group(number).map_err(io_error)?;
@@ -62,7 +62,7 @@ pub fn read(
 /// As [`read`].
 pub fn totals(file: File, each: &mut dyn FnMut(SystemTime, u64)) -> io::Result<()> {
     let file = open(file)?;
-    // Of another program's file nobody knows what its columns are.
+    // The meaning of columns is unknown in another program's file, which is an error here.
     about(&file)?;
     for number in 0..file.num_row_groups() {
         let group = file.get_row_group(number).map_err(io_error)?;
@@ -70,7 +70,7 @@ pub fn totals(file: File, each: &mut dyn FnMut(SystemTime, u64)) -> io::Result<(
         let columns = contained(|| Columns::read(group.as_ref(), &wanted))?;
         for row in 0..columns.rows {
             let time = columns.time("time", row).ok_or_else(|| wrong("a row without a time"))?;
-            // All rows of a snapshot have its total, and a gap has none.
+            // All rows of a snapshot have its total, and a gap has no total.
             if let (Some(0 | 1), Some(total)) = (columns.number("rank", row), columns.number("total", row)) {
                 each(time, total);
             }
@@ -93,7 +93,7 @@ fn open(file: File) -> io::Result<SerializedFileReader<File>> {
     contained(|| SerializedFileReader::new(file).map_err(io_error))
 }
 
-/// Makes an error of a panic: the library trusts some numbers in a file (lengths in run-length encoding, in 60.1).
+/// Turns a panic into an error: the library trusts some numbers in a file (lengths in run-length encoding, in 60.1).
 fn contained<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     thread_local!(static READING: Cell<bool> = const { Cell::new(false) });
     static ONCE: Once = Once::new();
@@ -135,7 +135,7 @@ fn instant(ms: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
-/// The cells of a column: where it is null there is none.
+/// The cells of a column; `None` where it is null.
 enum Cells {
     Numbers(Vec<Option<i64>>),
     Texts(Vec<Option<ByteArray>>),
@@ -156,7 +156,7 @@ impl Columns {
                 "a group has {rows} rows and {bytes} bytes, more than any that topstat writes"
             )));
         }
-        // The library takes the offsets in the metadata as they are.
+        // The library does not check the offsets in the metadata.
         let offsets = |column: &ColumnChunkMetaData| {
             let pages = [Some(column.data_page_offset()), column.dictionary_page_offset(), column.index_page_offset()];
             pages.into_iter().flatten().chain([column.compressed_size(), column.uncompressed_size()]).min()
@@ -210,7 +210,7 @@ impl Columns {
         }
     }
 
-    /// Where the rows of the entry end that begins here: its ranks ascend from 1.
+    /// The end of the rows of the entry that begins at `begin`: its ranks ascend from 1.
     fn end_of(&self, begin: usize) -> usize {
         let of = |row| (self.number("time", row), self.number("rank", row).unwrap_or(0));
         let (time, mut rank) = of(begin);
@@ -272,7 +272,7 @@ impl Columns {
             rows,
             cpus: self.cpus(first),
         };
-        // As of logs: a file has no checksum.
+        // As in logs: a file has no checksum.
         snapshot.check_sums().map_err(|fault| wrong(&fault.to_string()))?;
         Ok(Entry::Snapshot(Box::new(snapshot)))
     }
@@ -326,12 +326,12 @@ impl Columns {
     }
 }
 
-/// The parts of a list with commas between.
+/// The items of a list with commas between them.
 fn split(text: Option<&str>) -> impl Iterator<Item = &str> {
     text.into_iter().flat_map(|text| text.split(',')).filter(|item| !item.is_empty())
 }
 
-/// Values where the level says that there is one.
+/// The values, at the places whose level says that there is one.
 fn spread<T>(values: Vec<T>, levels: &[i16]) -> Vec<Option<T>> {
     let mut values = values.into_iter();
     levels.iter().map(|level| if *level > 0 { values.next() } else { None }).collect()

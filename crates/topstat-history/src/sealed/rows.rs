@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which columns the Parquet file of a table has, and what the file says about them beside its schema.
+//! The columns of a table's Parquet file, and what the file says about them in addition to its schema.
 
 use serde::{Deserialize, Serialize};
 use topstat_model::{Column, ColumnKind, Field};
@@ -10,7 +10,7 @@ use crate::layout::Place;
 /// The key of [`About`] in a file's metadata.
 pub const KEY: &str = "topstat";
 
-/// Columns that every file has: an object's column of such a name gets another one.
+/// Columns that every file has. If an object's column has one of these names, it gets another one.
 const FIXED: [&str; 20] = [
     "time",
     "rank",
@@ -34,20 +34,20 @@ const FIXED: [&str; 20] = [
     "table",
 ];
 
-/// What a file holds.
+/// The kind of values in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// Milliseconds since 1970.
     Time,
-    /// Numbers without sign, most of them different.
+    /// Unsigned numbers, most of them different.
     Value,
-    /// Numbers without sign, of which many are the same.
+    /// Unsigned numbers, many of them equal.
     Number,
     /// Texts.
     Text,
 }
 
-/// What a file says of its columns that Parquet can't: as JSON, under [`KEY`].
+/// Data about the columns of a file that Parquet can't express: as JSON, under [`KEY`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     pub sample: String,
@@ -62,23 +62,23 @@ pub struct About {
 /// A column of objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AboutColumn {
-    /// As the table has it.
+    /// Its name in the table.
     pub name: String,
-    /// As the file has it.
+    /// Its name in the file.
     pub stored: String,
     pub kind: String,
     pub optional: bool,
-    /// All of its values are numbers.
+    /// Whether all of its values are numbers.
     pub number: bool,
 }
 
 impl About {
-    /// What a file without entries needs.
+    /// The data of a file without entries.
     pub fn new(place: &Place) -> Self {
         Self { sample: place.sample.clone(), table: place.table.clone(), ..Self::default() }
     }
 
-    /// And what this entry needs.
+    /// Adds the data that this entry needs.
     pub fn add(&mut self, entry: &Entry) {
         let Entry::Snapshot(snapshot) = entry else { return };
         self.value_name.clone_from(&snapshot.value_name);
@@ -143,7 +143,7 @@ impl AboutColumn {
     }
 }
 
-/// The name of a column or part in a file. Database systems take `rx` and `RX` for the same.
+/// The name of a column or part in a file. Database systems do not distinguish `rx` and `RX`.
 pub fn stored(name: &str) -> String {
     let taken = FIXED.iter().any(|fixed| fixed.eq_ignore_ascii_case(name)) || name.starts_with("lost_");
     if taken { format!("object_{name}") } else { name.to_owned() }

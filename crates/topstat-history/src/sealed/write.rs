@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Entries become rows, and rows columns.
+//! Turns entries into rows, and rows into columns.
 
 use std::fs::File;
 use std::io;
@@ -20,23 +20,22 @@ use super::io_error;
 use super::rows::{About, Holds, KEY};
 use crate::entry::{Entry, Gap};
 
-/// How hard sealed files are compressed: an hour is sealed once, and kept for days.
+/// The compression level of sealed files: an hour is sealed once, and kept for days.
 const LEVEL: i32 = 9;
-/// The most rows of a group, of which one is read to find an instant: a third of a busy hour. Each group has a few KB of
-/// its own.
+/// The most rows of a group: a third of a busy hour. Finding an instant reads one group. Each group adds a few KB to the file.
 const GROUP: usize = 4096;
 
 /// A Parquet file that gets one entry after the other.
 pub struct Rows<'f> {
     about: About,
     writer: SerializedFileWriter<&'f File>,
-    /// The next group of rows.
+    /// The columns of the next group of rows.
     columns: Vec<Cells>,
     rows: usize,
 }
 
 impl<'f> Rows<'f> {
-    /// Begins a file for entries that need no more than `about` has.
+    /// Begins a file for entries that need no other columns than `about` has.
     pub fn new(about: About, file: &'f File) -> io::Result<Self> {
         let columns = columns(&about);
         let schema = Type::group_type_builder("records").with_fields(columns.iter().map(Cells::schema).collect());
@@ -105,11 +104,11 @@ fn properties(about: &About, columns: &[Cells]) -> io::Result<Arc<WriterProperti
         .set_created_by(concat!("topstat version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(vec![KeyValue::new(KEY.to_owned(), about)]))
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL).map_err(io_error)?))
-        // Of pages they would take more than they save: a file has one of each column.
+        // Statistics of pages would take more room than they save: a file has one page of each column.
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);
     for column in columns.iter().filter(|column| matches!(column.holds, Holds::Value | Holds::Time)) {
-        // Values fall from row to row; times stay, or go on by an interval.
+        // Values fall from row to row; times stay equal, or grow by an interval.
         let path = ColumnPath::from(column.name.clone());
         properties = properties
             .set_column_dictionary_enabled(path.clone(), false)
@@ -149,7 +148,7 @@ impl Cells {
     }
 
     fn number(&mut self, number: u64) {
-        // Parquet has the bits of a number without sign in one with sign.
+        // Parquet stores the bits of an unsigned number in a signed one.
         self.numbers.push(number.cast_signed());
         self.levels.push(1);
     }
@@ -181,7 +180,7 @@ impl Cells {
     }
 }
 
-/// Adds a row of a snapshot; without one, the snapshot alone.
+/// Adds a row of a snapshot; `None`: the snapshot alone.
 fn add(columns: &mut [Cells], about: &About, snapshot: &Snapshot, row: Option<&Row>) {
     let mut cells = columns.iter_mut();
     let mut next = || cells.next().expect("as many columns as the schema has");

@@ -9,7 +9,7 @@ use topstat_history::{Place, Root, TableOptions};
 use topstat_model::document::Shape;
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
 
-/// A directory that goes with the test.
+/// A directory that is removed at the end of the test.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -32,7 +32,7 @@ impl Drop for Scratch {
     }
 }
 
-/// 2026-11-21T08:00:00Z, and so many ms after it.
+/// 2026-11-21T08:00:00Z, and `ms` after it.
 pub fn at(ms: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_795_248_000) + Duration::from_millis(ms)
 }
@@ -62,7 +62,7 @@ pub fn shape(sample: &str, _: &str) -> Option<Shape> {
     (sample == "tcp_v4").then(|| Shape { columns: columns(), value_name: "bps".into() })
 }
 
-/// Numbers that look like chance, and are the same each time.
+/// Numbers that look random, and are equal in each run.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -72,7 +72,7 @@ impl Chance {
     }
 }
 
-/// So many connections of a busy server: peers and ports that come and go, and values that change all the time.
+/// A snapshot of `rows` connections of a busy server: peers and ports come and go, and values change all the time.
 pub fn snapshot(time: SystemTime, rows: u32) -> Snapshot {
     let since = time.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
     let mut chance = Chance(since);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A recorder that runs as root writes nowhere but below its directory, and only its user reads the files.
+//! A recorder that runs as root writes only below its directory, and only its user reads the files.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -59,7 +59,7 @@ fn no_link_is_followed() {
         let scratch = Scratch::new("links");
         let (root, other) = (scratch.0.join("history"), scratch.0.join("other"));
         fs::create_dir_all(root.join(&name).parent().unwrap()).unwrap();
-        // What the link leads to, which must stay as it is.
+        // The target of the link, which must stay unchanged.
         let is_log = name.extension().is_some();
         if is_log {
             fs::write(&other, b"precious").unwrap();
@@ -98,7 +98,7 @@ fn others_places_are_refused() {
     assert!(why.contains("others than its owner may write to it (mode 0770)"), "{why}");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(refused(&dir), None);
-    // On the way to it: as in /tmp, the sticky bit leaves each entry to its owner.
+    // A directory on the path: as in /tmp, the sticky bit lets only the owner of an entry exchange it.
     fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o777)).unwrap();
     let why = refused(&dir).unwrap();
     assert!(why.contains("exchange what is below"), "{why}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is too old or too much is removed, and nothing else.
+//! Files that are too old, or that take too many bytes, are removed, and no others.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use topstat_history::{Keep, keep};
 use crate::fixtures::{Scratch, at, place};
 
 const HOUR_MS: u64 = 3_600_000;
-/// What each file takes.
+/// Bytes of each file.
 const SIZE: u64 = 64 * 1024;
 
 fn fill(scratch: &Scratch, files: &[(Kind, u64)]) -> Vec<File> {
@@ -55,9 +55,9 @@ fn of_what_is_too_much_the_oldest_goes_and_fine_records_take_half() {
     assert_eq!(keep(12).apply(&scratch.root(), now).unwrap().removed.len(), 0);
     let kept = keep(8).apply(&scratch.root(), now).unwrap();
     assert_eq!((kept.bytes, kept.fine_bytes), (8 * SIZE, 4 * SIZE));
-    // Two of the oldest fine ones, and the two oldest hours.
+    // The two oldest fine files, and the two oldest hours.
     assert_eq!(left(&files), [2, 3, 4, 5, 8, 9, 10, 11]);
-    // What is being written stays, however much it is.
+    // A file that is being written stays, however large it is.
     let kept = keep(1).apply(&scratch.root(), at(5 * HOUR_MS + 3_599_999)).unwrap();
     assert_eq!((left(&files).last(), kept.bytes > SIZE), (Some(&11), true));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was recorded is read back: whatever is in it, however the recorder ended, and by others' tools.
+//! Records are read back: whatever they hold, however the recorder ended, and by other tools, too.
 
 mod fixtures;
 mod guarding;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The past is found, in whatever files it is.
+//! The past is found, whichever files hold it.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -67,7 +67,7 @@ fn coarse_and_fine_records_are_one_past() {
     let fine = range(&history, HOUR_MS + 80_000, HOUR_MS + 93_000, Grain::Fine);
     let expected = [80, 90, 91, 92, 93].map(|second| (at(HOUR_MS + second * 1000), false));
     assert_eq!(times(&fine), expected);
-    // Where there are both, the fine one has all rows.
+    // Where there are both, the fine record has all rows.
     let rows = |entry: &Entry| entry.clone().snapshot().unwrap().rows.len();
     assert_eq!(fine.iter().map(rows).collect::<Vec<_>>(), [32, 64, 64, 64, 64]);
     let found = |ms| history.at(&place(), at(ms), &shape).unwrap().map(|entry| entry.time());
@@ -99,7 +99,7 @@ fn what_is_missing_is_a_gap() {
         };
         let first = (at(20_000), at(3 * MINUTE_MS), "cannot read the table: gone".to_owned());
         assert_eq!(gap(MINUTE_MS), first);
-        // A gap begins with the record before it, which is found.
+        // A gap begins at the time of a record, which is found.
         for ms in [20_000, 3 * MINUTE_MS + 10_000] {
             let found = history.at(&place(), at(ms), &shape).unwrap().and_then(Entry::snapshot);
             assert_eq!(found.map(|snapshot| snapshot.time), Some(at(ms)));
@@ -133,7 +133,7 @@ fn a_table_that_is_off_for_long_is_sealed_too() {
 fn any_minute_of_a_week_is_near() {
     let scratch = Scratch::new("week");
     let mut table = open(&scratch);
-    // An hour like all others, on each of seven days: what is looked up is one file of many.
+    // An hour like all others, on each of seven days: a look-up reads one file of many.
     for day in 0..7 {
         record(&mut table, (day * 24 * HOUR_MS, day * 24 * HOUR_MS + HOUR_MS), false);
         seal(&table, at(day * 24 * HOUR_MS + HOUR_MS));
@@ -148,7 +148,7 @@ fn any_minute_of_a_week_is_near() {
     println!("{} ms for each look", begin.elapsed().as_millis() / 7);
 }
 
-/// The largest total of each minute, of all records one by one.
+/// The largest total of each minute, from all records one by one.
 fn peaks_of(history: &History) -> Vec<Peak> {
     let mut peaks: Vec<Peak> = Vec::new();
     let minute = |peak: &Peak| peak.time.duration_since(at(0)).unwrap().as_secs() / 60;
@@ -181,10 +181,10 @@ fn an_outline_has_the_peak_of_each_minute() {
         }
         let peaks = outlines.of(&history, &place(), &shape).unwrap();
         assert_eq!(peaks, peaks_of(&history), "sealed: {sealed}");
-        // A minute without records has no peak, and one of a snapshot without rows has.
+        // A minute without records has no peak; a minute with a snapshot without rows has one.
         assert_eq!(peaks.len(), 5 + 1 + 3);
     }
-    // What is too old is forgotten.
+    // Removed files are forgotten.
     let date = place().dir(&scratch.0).join("date=2026-11-21");
     std::fs::remove_file(date.join("08.parquet")).unwrap();
     assert_eq!(outlines.of(&history, &place(), &shape).unwrap().len(), 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An hour in Parquet has what its log had.
+//! An hour in Parquet has all that its log had.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -50,7 +50,7 @@ fn gap() -> Entry {
 #[test]
 fn a_sealed_hour_has_all_that_its_log_had_in_few_bytes() {
     let scratch = Scratch::new("sealed");
-    // One of them has no rows, and before one there is a gap.
+    // One snapshot has no rows, and a gap precedes another one.
     let mut entries: Vec<_> = (0..360)
         .map(|number| Entry::Snapshot(Box::new(snapshot(at(number * 10_000), if number == 7 { 0 } else { 32 }))))
         .collect();
@@ -88,7 +88,7 @@ fn an_hour_that_comes_again_is_sealed_with_what_it_had() {
 fn a_log_that_can_not_be_sealed_stays() {
     let scratch = Scratch::new("stays");
     let log = write_log(&scratch.0, &[gap()]);
-    // Where the file is to go, there is a directory.
+    // A directory has the name of the sealed file.
     let sealed = File::of(&scratch.0, &place(), Kind::Sealed, at(0));
     fs::create_dir(&sealed.path).unwrap();
     let error = sealed::seal(&scratch.root(), &place(), &log, &shape).unwrap_err();
@@ -106,7 +106,7 @@ fn field() -> impl Strategy<Value = Field> {
     ]
 }
 
-/// Tables that nobody knows, some of whose columns have names of ours.
+/// Tables of an unknown sample, some of whose columns have the names of fixed ones.
 fn unknown() -> impl Strategy<Value = Snapshot> {
     let names = ["addr", "type", "gap", "Value", "lost_contended", "x"];
     let rows = proptest::collection::vec((any::<u64>(), proptest::collection::vec(field(), names.len())), 0..5);
@@ -127,7 +127,7 @@ fn unknown() -> impl Strategy<Value = Snapshot> {
                 cpus: vec![3, 9],
             })
             .collect();
-        // Five rows of any values add up to less than 2^64 with the rest.
+        // Divided by 8, five rows of any values and the rest add up to less than 2^64.
         snapshot.rows.iter_mut().for_each(|row| row.value /= 8);
         snapshot.total = snapshot.rows.iter().map(|row| row.value).sum::<u64>() + total / 8;
         snapshot.settle().unwrap();
@@ -154,7 +154,7 @@ proptest! {
         for (found_row, row) in found.rows.iter().zip(&written.rows) {
             prop_assert_eq!((found_row.rank, found_row.value, &found_row.cpus), (row.rank, row.value, &row.cpus));
             prop_assert_eq!(&found_row.parts, &row.parts);
-            // What a column holds is inferred: its text is what counts, and a column without any cell is not there.
+            // The type of a column is inferred: only its text has to be equal, and a column without any cell is left out.
             for (column, field) in written.columns.iter().zip(&row.object) {
                 let place = found.column(&column.name);
                 let found_field = place.map_or(&Field::None, |place| &found_row.object[place]);

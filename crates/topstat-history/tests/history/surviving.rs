@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing that was flushed is lost: by SIGKILL at any moment, and on disks that are full.
+//! Flushed records are never lost: by SIGKILL at any moment, and on full disks.
 //!
-//! The recorder that is killed is this program, started again: it records one snapshot after the other, and says the
-//! number of each on its standard output once it is flushed.
+//! The recorder that is killed is this program, started again. It records one snapshot after the other, and prints the number of
+//! each on its standard output once it is flushed.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -14,15 +14,15 @@ use topstat_model::json;
 
 use crate::fixtures::{Chance, OPTIONS, Scratch, at, place, shape, snapshot};
 
-/// Where the recorder is to write; set for the program that is started again.
+/// The directory that the recorder writes to; set for the program that is started again.
 const ROOT: &str = "TOPSTAT_TEST_RECORD_TO";
-/// The number of the first snapshot that it makes.
+/// The number of the first snapshot that the recorder makes.
 const FIRST: &str = "TOPSTAT_TEST_RECORD_FROM";
-/// How many times it is killed.
+/// How many times the recorder is killed.
 const KILLS: u32 = 200;
 
-/// The recorder: not a test but where it is started by one. It seals an hour as soon as that is over, and there are 60
-/// snapshots in each.
+/// The recorder. It runs only where a test has started it. It seals an hour as soon as the hour is over; an hour has 60
+/// snapshots.
 #[test]
 fn recorder_that_is_killed() {
     let (Some(root), Some(first)) = (std::env::var_os(ROOT), std::env::var(FIRST).ok()) else { return };
@@ -31,7 +31,7 @@ fn recorder_that_is_killed() {
     for number in first.parse::<u64>().unwrap().. {
         let time = at(number * 60_000);
         for file in table.to_seal(time).unwrap() {
-            // Disks may be full.
+            // The disk may be full.
             let _ = table.seal(&file, &shape);
         }
         let snapshot = snapshot(time, 20);
@@ -51,7 +51,7 @@ fn recorder(root: &Path, first: u64) -> Command {
     command
 }
 
-/// The numbers of the snapshots that are read back whole; those of the fine records, too.
+/// The numbers of the snapshots that are read back whole, at this grain.
 fn read_back(root: &Path, grain: Grain) -> Vec<u64> {
     let history = History::open(root).unwrap();
     let mut numbers = Vec::new();
@@ -78,7 +78,7 @@ fn killed_at_random_moments_it_loses_nothing_that_was_flushed() {
     for _ in 0..KILLS {
         let mut child = recorder(&scratch.0, next).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // It has begun; from then on it is killed at any moment, of a snapshot or of sealing.
+        // The recorder has begun. From then on it is killed at any moment, in a snapshot or in sealing.
         let numbers = |line: std::io::Result<String>| {
             let line = line.ok()?;
             line.split_once("flushed ")?.1.split(' ').next()?.parse::<u64>().ok()
@@ -89,7 +89,7 @@ fn killed_at_random_moments_it_loses_nothing_that_was_flushed() {
         flushed.push(first);
         flushed.extend(lines.filter_map(numbers));
         child.wait().unwrap();
-        // The last may be there without having been said.
+        // The last snapshot may be there although its number was not printed.
         next = flushed.last().unwrap() + 2;
     }
     let found = read_back(&scratch.0, Grain::Coarse);
@@ -101,7 +101,7 @@ fn killed_at_random_moments_it_loses_nothing_that_was_flushed() {
     println!("{} snapshots in {KILLS} lives", flushed.len());
 }
 
-/// The test itself is run in a mount namespace of its own, with a small disk.
+/// The test runs itself in a separate mount namespace, with a small disk.
 #[test]
 fn on_a_full_disk_it_loses_nothing_that_was_flushed_and_goes_on() {
     let scratch = Scratch::new("full");
@@ -145,14 +145,14 @@ fn on_a_full_disk_it_loses_nothing_that_was_flushed_and_goes_on() {
     };
     History::open(&from).unwrap().range(&place(), (at(0), at(1 << 40)), Grain::Coarse, &shape, &mut each).unwrap();
     assert!(gaps.windows(2).all(|two| two[0].1 <= two[1].0), "{gaps:?}");
-    // Once there is room it goes on, and says what is missing.
+    // Once there is room the recorder goes on, and reports the gap.
     let last = flushed.iter().chain(&refused).max().unwrap() + 10;
     let root = Root::guarded(&from).unwrap();
     let mut table = Table::open(&root, place(), OPTIONS, Duration::ZERO).unwrap();
     table.coarse(snapshot(at(last * 60_000), 20)).unwrap();
     let entry = History::open(&from).unwrap().at(&place(), at(last * 60_000 - 1), &shape).unwrap();
     assert!(matches!(entry, Some(Entry::Gap(_))), "{entry:?}");
-    // And what is too much goes.
+    // Files that take too many bytes are removed.
     let keep = Keep { age: Duration::MAX, fine_age: Duration::ZERO, bytes: 1 << 30 };
     assert!(!keep.apply(&root, at(last * 60_000)).unwrap().removed.is_empty());
     println!("{} flushed, {} refused", flushed.len(), refused.len());

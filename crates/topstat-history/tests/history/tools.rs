@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Others' tools read what was sealed: the queries of docs/history.md, as they stand there, by DuckDB and pandas.
+//! Other tools read sealed files: DuckDB and pandas run the queries of docs/history.md, unchanged.
 //!
 //! scripts/setup installs both where the tests look for them.
 
@@ -13,10 +13,10 @@ use topstat_model::json;
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
 
-/// What the document says where records are.
+/// The path of records in the document.
 const DOCUMENTED: &str = "/var/lib/topstat/history";
 
-/// The Python that scripts/setup has made, if it has.
+/// The Python that scripts/setup has made, if there is one.
 fn python() -> Option<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
@@ -39,8 +39,8 @@ fn blocks(language: &str) -> Vec<String> {
     document.split(&begin).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// Two hours with a gap and an empty snapshot, sealed, and fine records of a minute. Returns what the first comm's largest
-/// value is, over all.
+/// Records two hours with a gap and an empty snapshot, which are sealed, and a minute of fine records. Returns the largest value
+/// of the first rows of all coarse snapshots.
 fn record(root: &Path) -> u64 {
     let mut table = Table::open(&Root::guarded(root).unwrap(), place(), OPTIONS, Duration::ZERO).unwrap();
     let mut most = 0;
@@ -76,7 +76,7 @@ fn the_queries_of_the_document_run_and_find_what_was_recorded() {
     let most = record(&scratch.0);
     let here = |text: &str| text.replace(DOCUMENTED, scratch.0.to_str().unwrap());
     let sql = |query: &str| {
-        // Values as Python writes them, a row in each line.
+        // Values as Python writes them, one row in each line.
         let program = format!("import duckdb\nfor row in duckdb.sql({:?}).fetchall(): print(row)", here(query));
         run(&python, &program).lines().map(str::to_owned).collect::<Vec<_>>()
     };
@@ -87,12 +87,12 @@ fn the_queries_of_the_document_run_and_find_what_was_recorded() {
     assert_eq!(found[1], [""; 0], "all of them add up");
     assert_eq!(found[2].len(), 1, "{:?}", found[2]);
     assert!(found[2][0].contains("the recorder was late"), "{:?}", found[2]);
-    // 120 minutes, of which the gap has seven whole and a part of the eighth and ninth.
+    // 120 minutes: the gap has seven of them whole, and a part of the eighth and ninth.
     assert!(found[3].len() > 100 * 3 && found[3].len() <= 120 * 3, "{}", found[3].len());
     assert_eq!(found[4].len(), 10, "{:?}", found[4]);
     let rows = "SELECT count(*) FROM read_parquet('/var/lib/topstat/history/**/*.parquet') WHERE rank > 0";
     assert_eq!(sql(rows), [format!("({},)", (720 - 50 - 1) * 32)]);
-    // pyarrow, by pandas.
+    // pandas reads through pyarrow.
     let programs = blocks("python");
     assert_eq!(programs.len(), 1);
     let printed = run(&python, &here(&programs[0]));

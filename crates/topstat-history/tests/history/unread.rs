@@ -13,9 +13,9 @@ use topstat_model::json;
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
 
 const HOUR_MS: u64 = 3_600_000;
-/// As many snapshots as were lost once.
+/// The number of snapshots that were lost once.
 const SNAPSHOTS: u64 = 582;
-/// From one to the next.
+/// The time from one snapshot to the next.
 const STEP_MS: u64 = 6000;
 
 fn line(number: u64) -> String {
@@ -71,13 +71,13 @@ fn a_log_of_another_version_is_kept_when_its_hour_is_sealed() {
     assert!(!log.path.exists() && fs::read(&kept).unwrap() == bytes);
     let (numbers, gaps) = range(&scratch);
     assert_eq!(numbers, [0; 0]);
-    // A gap of the hour, up to the last of them, which says what is missing, why, and where it is.
+    // A gap of the hour, up to the last snapshot. It gives the number of missing lines, the reason, and the file.
     let [gap] = &gaps[..] else { panic!("{gaps:?}") };
     assert_eq!((gap.from, gap.time), (at(0), at((SNAPSHOTS - 1) * STEP_MS)));
     for part in ["08.jsonl.zst.unread: 582 lines are no records of this version (", "`unit`"] {
         assert!(gap.reason.contains(part), "{}", gap.reason);
     }
-    // A second log of that hour gets another name, and both count and grow old.
+    // A second log of that hour gets another name. Both count as files, and both become too old.
     let log = write_log(&scratch, (0..1).map(|number| line(number).replace("\"unit\"", "\"measure\"")));
     let second = seal(&scratch, &log).unwrap();
     assert!(second.ends_with("08.jsonl.zst.unread.2") && fs::read(&kept).unwrap() == bytes);
@@ -88,7 +88,7 @@ fn a_log_of_another_version_is_kept_when_its_hour_is_sealed() {
 
 #[test]
 fn of_a_damaged_log_all_that_can_be_read_is_sealed_and_the_log_is_kept() {
-    // The header of the first block; and in the midst of it, where zstd may find nothing wrong.
+    // Damage in the header of the first block; and amid the block, where zstd may find no fault.
     for (spot, reopened) in [(6, false), (6, true), (200, false)] {
         let scratch = Scratch::new(&format!("damaged-{spot}-{reopened}"));
         let log = write_log(&scratch, (0..SNAPSHOTS).map(line));
@@ -168,7 +168,7 @@ fn a_parquet_file_that_can_not_be_read_is_named_and_hides_no_other() {
         assert!(gap.reason.starts_with(&format!("cannot read {}: ", sealed.display())), "{name}: {}", gap.reason);
         assert_eq!(gap.unread, Some(sealed.clone()));
         let history = History::open(&scratch.0).unwrap();
-        // An instant in it, and instants beside it.
+        // An instant in the gap, and instants beside it.
         assert!(matches!(history.at(&place(), at(2 * HOUR_MS - 2), &shape).unwrap(), Some(Entry::Gap(_))), "{name}");
         for ms in [HOUR_MS - STEP_MS, 2 * HOUR_MS] {
             let found = history.at(&place(), at(ms), &shape).unwrap().unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! This version reads the files that each earlier one wrote.
 //!
-//! A folder of `tests/corpus` is named after the day on which its version was current. It has an hour in Parquet (with a gap
-//! and a snapshot without rows), a log, fine records, and what that version itself read of them. A change of a format adds
-//! a folder: `WRITE_CORPUS=2026-12-24 cargo test -p topstat-history versions`.
+//! A folder of `tests/corpus` is named after the day on which its version was current. It has an hour in Parquet (with a gap and
+//! a snapshot without rows), a log, fine records, and the records that this version itself read from them. A change of a format
+//! adds a folder: `WRITE_CORPUS=2026-12-24 cargo test -p topstat-history versions`.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
 
-/// All records as lines.
+/// All records, as lines of a log.
 fn lines(root: &Path, grain: Grain) -> String {
     let mut lines = Vec::new();
     let mut each = |entry: Entry| {

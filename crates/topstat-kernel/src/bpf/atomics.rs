@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether the kernel has atomics that return what was there. They came with Linux 5.12, 5ffa25502b5a ("bpf: Add
-//! instructions for atomic_[cmp]xchg").
+//! Whether the kernel has atomics that return the previous value. They came with Linux 5.12, 5ffa25502b5a ("bpf: Add instructions
+//! for atomic_[cmp]xchg").
 
 use libbpf_sys::{
     BPF_ALU64, BPF_ATOMIC, BPF_CMPXCHG, BPF_DW, BPF_EXIT, BPF_JMP, BPF_K, BPF_MEM, BPF_MOV,
@@ -20,7 +20,7 @@ fn instruction(code: u32, to: u8, from: u8, off: i16, imm: u32) -> bpf_insn {
     made
 }
 
-/// Whether they are there; `None` where this process can't find out, as it may not load programs or has no memory.
+/// Whether the kernel has them; `None`: this process can't find out, as it may not load programs or has no memory.
 pub fn known() -> Option<bool> {
     match try_them() {
         Ok(()) => Some(true),
@@ -30,7 +30,7 @@ pub fn known() -> Option<bool> {
     }
 }
 
-/// Tries a program that swaps a word of its stack, and is not run.
+/// Tries to load a program that swaps a word of its stack. It is not run.
 fn try_them() -> Result<(), Errno> {
     let program = [
         instruction(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
@@ -40,7 +40,7 @@ fn try_them() -> Result<(), Errno> {
         instruction(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
         instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
     ];
-    // SAFETY: the name and the licence end with a zero, and there are as many instructions as is said.
+    // SAFETY: the name and the licence end with a zero, and there are as many instructions as the call says.
     let fd = unsafe {
         bpf_prog_load(
             BPF_PROG_TYPE_SOCKET_FILTER,
@@ -54,14 +54,14 @@ fn try_them() -> Result<(), Errno> {
     if fd < 0 {
         return Err(Errno::from_raw_os_error(fd.saturating_neg()));
     }
-    // SAFETY: it was made just now, and nobody else has it.
+    // SAFETY: it was made just now, and has no other owner.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    /// Every kernel that these tests are run on has them; a process that may not load programs can't know.
+    /// Every kernel that runs these tests has them; a process that may not load programs can't know.
     #[test]
     fn this_kernel_has_them() {
         assert_ne!(super::known(), Some(false));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loading eBPF objects and getting at their maps.
+//! Loads eBPF objects, and accesses their maps.
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Write};
@@ -22,7 +22,7 @@ mod verified;
 
 pub use verified::{Verified, record};
 
-/// What libbpf said last; it is the kernel's reason when a program does not load.
+/// The latest messages of libbpf. When a program does not load, they hold the kernel's reason.
 static LIBBPF_SAYS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LIBBPF_LINES: usize = 40;
 
@@ -33,7 +33,7 @@ fn listen() {
             let mut said = LIBBPF_SAYS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             said.extend(text.lines().map(str::to_owned));
             let mut excess = said.len().saturating_sub(LIBBPF_LINES);
-            // What libbpf says itself stays; of what it passes on from the verifier, the end.
+            // libbpf's own messages stay. Of the verifier's messages that it passes on, the last ones stay.
             said.retain(|line| {
                 let drop = excess > 0 && !line.starts_with("libbpf: ");
                 excess -= usize::from(drop);
@@ -43,7 +43,7 @@ fn listen() {
     });
 }
 
-/// What libbpf has said since the last call.
+/// The messages of libbpf since the last call.
 pub fn libbpf_said() -> Vec<String> {
     std::mem::take(&mut *LIBBPF_SAYS.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
@@ -56,8 +56,8 @@ fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     Error::Kernel { what: what.into(), why }
 }
 
-/// Of all that libbpf said, the program it is about and what the verifier found last; where it is not about a program,
-/// what it said first.
+/// The program that libbpf's messages are about, and the verifier's last finding. If they are about no program, it is the first
+/// message.
 fn reason(said: &[String]) -> Option<String> {
     let Some(failed) = said.iter().find(|l| l.contains("BPF program load failed")) else {
         return said.first().map(|l| l.trim_start_matches("libbpf: ").trim().to_owned());
@@ -99,10 +99,10 @@ pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
     Ok(object)
 }
 
-/// What the kernel does not have: one of these types of maps, or what all programs use that have no plain build.
+/// What the kernel lacks: one of these types of maps, or the atomics that all programs without a plain build use.
 fn lacking(types: &[MapType]) -> Option<String> {
     let there = |map_type: &MapType| map_type.is_supported().unwrap_or(true);
-    // Who may not make any can't be told.
+    // A process that may not make any map can't find out.
     if !there(&MapType::Array) {
         return None;
     }
@@ -122,7 +122,7 @@ pub fn resize(object: &mut OpenObject, map: &str, value_size: usize, entries: u3
     map.set_value_size(value_size).and_then(|()| map.set_max_entries(entries)).map_err(|e| kernel("size a map", &e))
 }
 
-/// Sets constants (a section of their own) before the programs are verified.
+/// Sets the constants of a section before the programs are verified.
 pub fn set_constants(object: &mut OpenObject, section: &str, value: &[u8]) -> Result<(), Error> {
     let mut map = object
         .maps_mut()
@@ -136,7 +136,7 @@ pub fn set_constants(object: &mut OpenObject, section: &str, value: &[u8]) -> Re
     Ok(())
 }
 
-/// Has an object use a map that exists already.
+/// Makes an object use a map that exists already.
 pub fn reuse(object: &mut OpenObject, map: &str, with: &MapHandle) -> Result<(), Error> {
     let mut open = object
         .maps_mut()
@@ -145,7 +145,7 @@ pub fn reuse(object: &mut OpenObject, map: &str, with: &MapHandle) -> Result<(),
     open.reuse_fd(with.as_fd()).map_err(|e| kernel(format!("share the map {map}"), &e))
 }
 
-/// Has a program not be loaded.
+/// Leaves a program out of the loading.
 pub fn leave_out(object: &mut OpenObject, program: &str) -> Result<(), Error> {
     let mut found = object
         .progs_mut()
@@ -155,7 +155,7 @@ pub fn leave_out(object: &mut OpenObject, program: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has a map not be created.
+/// Leaves a map out of the creation.
 pub fn leave_out_map(object: &mut OpenObject, map: &str) -> Result<(), Error> {
     let mut found = object
         .maps_mut()
@@ -172,21 +172,21 @@ pub fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, Err
         .ok_or_else(|| kernel(format!("find the program {name}"), &"not there"))
 }
 
-/// A program that is run by `BPF_PROG_TEST_RUN`, and looked up once: that takes as long as a short run.
+/// A program that is run by `BPF_PROG_TEST_RUN`. It is looked up once, since a look-up takes as long as a short run.
 pub struct Runner {
     program: OwnedFd,
 }
 
 impl Runner {
-    /// That of this name, of a loaded object.
+    /// The program of this name in a loaded object.
     pub fn new(object: &Object, name: &str) -> Result<Self, Error> {
         let program = program(object, name)?.as_fd().try_clone_to_owned();
         Ok(Self { program: program.map_err(|e| kernel(format!("open the program {name}"), &e))? })
     }
 
-    /// Runs it with these arguments, which a program of the type `raw_tp` finds in its context. Gives what it returns.
+    /// Runs it with these arguments, which a program of the type `raw_tp` finds in its context. Returns its result.
     pub fn run(&self, args: &[u64]) -> std::io::Result<u32> {
-        // The kernel wants neither a length without an address nor the contrary.
+        // The kernel wants a length and an address, or neither.
         let args = if args.is_empty() { &[0] } else { args };
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
@@ -194,7 +194,7 @@ impl Runner {
             ctx_size_in: u32::try_from(size_of_val(args)).map_err(std::io::Error::other)?,
             ..Default::default()
         };
-        // SAFETY: the options and the arguments are there for the call, which does not write to the latter.
+        // SAFETY: the options and the arguments outlive the call, which does not write to the arguments.
         match unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut options) } {
             0 => Ok(options.retval),
             negative => Err(std::io::Error::from_raw_os_error(negative.saturating_neg())),
@@ -211,13 +211,13 @@ pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
     MapHandle::try_from(&found).map_err(|e| kernel(format!("open the map {name}"), &e))
 }
 
-/// Runs an iterator over all that the kernel has of its kind, and gives what it writes. `what` it is run for.
+/// Runs an iterator over all kernel objects of its kind, and returns its output. `what` is the purpose, for errors.
 pub fn iterate(object: &Object, name: &str, what: &str) -> Result<Vec<u8>, Error> {
     let mut written = Vec::new();
     run(object, name, what, &mut written).map(|()| written)
 }
 
-/// Runs an iterator, and hands what it writes on.
+/// Runs an iterator, and writes its output to `to`.
 fn run(object: &Object, name: &str, what: &str, to: &mut impl Write) -> Result<(), Error> {
     let failed = |e: &dyn std::fmt::Display| Error::Kernel { what: what.to_owned(), why: e.to_string() };
     let link = program(object, name)?.attach().map_err(|e| failed(&e))?;
@@ -225,15 +225,15 @@ fn run(object: &Object, name: &str, what: &str, to: &mut impl Write) -> Result<(
     std::io::copy(&mut iterator, to).map(drop).map_err(|e| failed(&e))
 }
 
-/// How many objects [`adopt`] has found in this process.
+/// The number of objects that [`adopt`] has found in this process.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
-/// How many objects were found so far that were there before they were looked for, in families that tell.
+/// The number of objects found so far that existed before the search for them, in families that report it.
 pub fn found() -> u64 {
     FOUND.load(Ordering::Relaxed)
 }
 
-/// Counts bytes as objects. The kernel hands on up to a buffer of [`std::io::copy`] at a time, and the count is late by as much.
+/// Counts bytes as objects. The kernel delivers up to a buffer of [`std::io::copy`] at a time, so the count lags by as much.
 struct Counter;
 
 impl Write for Counter {
@@ -252,33 +252,33 @@ pub fn adopt(object: &Object, name: &str, what: &str) -> Result<(), Error> {
     run(object, name, what, &mut Counter)
 }
 
-/// Runs an iterator that is attached.
+/// Runs an attached iterator, and returns its output.
 pub fn read_out(iterator: &Link) -> std::io::Result<Vec<u8>> {
     let mut written = Vec::new();
     Iter::new(iterator).map_err(std::io::Error::other)?.read_to_end(&mut written)?;
     Ok(written)
 }
 
-/// Plain old data: a type whose every bit pattern is a value, such as the structures of the shared headers. The build
-/// says so of those that it generates.
+/// Plain old data: a type whose every bit pattern is a value, such as the structures of the shared headers. The build implements
+/// it for the structures that it generates.
 ///
 /// # Safety
 /// The type must be `repr(C)`, without padding that matters, pointers or invalid patterns.
 pub unsafe trait Pod: Copy {}
 
-/// Its bytes, as the kernel takes them.
+/// The bytes of a value, as the kernel takes them.
 pub fn as_bytes<T: Pod>(value: &T) -> &[u8] {
-    // SAFETY: the value is plain data, and the slice covers just it.
+    // SAFETY: the value is plain data, and the slice covers exactly its bytes.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// The value that these bytes begin with.
+/// The value at the beginning of these bytes.
 ///
 /// # Panics
-/// When there are too few.
+/// There are fewer bytes than the value has.
 pub fn from_bytes<T: Pod>(bytes: &[u8]) -> T {
     assert!(bytes.len() >= size_of::<T>(), "{} bytes are no {}", bytes.len(), std::any::type_name::<T>());
-    // SAFETY: long enough, and any bytes are a value of such a type.
+    // SAFETY: the bytes are long enough, and any bytes are a value of a plain type.
     unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
@@ -302,7 +302,7 @@ impl Shared {
         Ok(Self { memory, stride, entries })
     }
 
-    /// The same in memory of this process's own, filled with these bytes again and again.
+    /// As [`Shared::new`], in anonymous memory of this process, filled with these bytes repeatedly.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn of_bytes(stride: usize, entries: usize, bytes: &[u8]) -> Self {
         let stride = stride.next_multiple_of(8);
@@ -313,7 +313,7 @@ impl Shared {
         Self { memory: memory.into(), stride, entries }
     }
 
-    /// The same in a file, which others may map, too.
+    /// As [`Shared::new`], in a file, which other processes may map, too.
     #[cfg(test)]
     pub fn of_file(file: &std::fs::File, stride: usize, entries: usize) -> Self {
         let stride = stride.next_multiple_of(8);
@@ -322,7 +322,7 @@ impl Shared {
         Self { memory, stride, entries }
     }
 
-    /// How many values the map has.
+    /// The number of values in the map.
     pub fn entries(&self) -> usize {
         self.entries
     }
@@ -336,8 +336,8 @@ impl Shared {
         unsafe { self.memory.as_mut_ptr().add(entry * self.stride + offset).cast() }
     }
 
-    /// Copies a value out, before any that is read later. Another CPU may be writing it: words are whole, the value as
-    /// such need not be of one moment.
+    /// Copies a value out, before any value that is read later. Another CPU may be writing it: each word is whole, but the words
+    /// of a value may be of different moments.
     pub fn read<T: Pod>(&self, entry: usize, offset: usize) -> T {
         // SAFETY: inside the mapping and plain; volatile, since the kernel writes it too.
         let value = unsafe { self.at::<T>(entry, offset).read_volatile() };
@@ -345,33 +345,34 @@ impl Shared {
         value
     }
 
-    /// Copies bytes out that nobody writes meanwhile: whole words.
+    /// Copies bytes out, in whole words. No CPU may write them during the copy.
     pub fn bytes(&self, entry: usize, offset: usize, length: usize) -> Vec<u8> {
         let words = (0..length / size_of::<u64>()).map(|word| offset + word * size_of::<u64>());
         words.flat_map(|at| self.read::<u64>(entry, at).to_ne_bytes()).collect()
     }
 
-    /// Copies words out. Nobody may be writing them: they are of a program that has been run, and has ended.
+    /// Copies words out. No CPU may be writing them: they belong to a program that has been run, and has ended.
     pub fn words(&self, entry: usize, offset: usize, to: &mut [u64]) {
         let Some(last) = to.len().checked_sub(1) else { return };
         let from = self.at::<u64>(entry, offset);
         let _inside = self.at::<u64>(entry, offset + last * size_of::<u64>());
-        // SAFETY: the first and the last word are inside the mapping, as just asserted, and nobody writes in between.
+        // SAFETY: the first and the last word are inside the mapping, as just asserted, and no CPU writes during the copy.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
     }
 
-    /// Words as they are there. Nobody may be writing them for as long as this is borrowed: they are of a program that has
-    /// been run, and has ended, and the next run of it takes what this is borrowed from for itself.
+    /// Words in place. No CPU may write them while this is borrowed: they belong to a program that has been run, and has ended.
+    /// Its next run needs exclusive access to the owner of this borrow.
     pub fn view(&self, entry: usize, offset: usize, words: usize) -> &[u64] {
         let Some(last) = words.checked_sub(1) else { return &[] };
         let from = self.at::<u64>(entry, offset);
         let _inside = self.at::<u64>(entry, offset + last * size_of::<u64>());
         assert!(from.is_aligned(), "words are at multiples of their size");
-        // SAFETY: aligned, the first and the last word are inside the mapping, as just asserted, and nobody writes.
+        // SAFETY: the pointer is aligned, the first and the last word are inside the mapping, as just asserted, and no CPU
+        // writes.
         unsafe { std::slice::from_raw_parts(from, words) }
     }
 
-    /// Writes a value, after all that was written or read before.
+    /// Writes a value, after all earlier writes and reads.
     pub fn write<T: Pod>(&self, entry: usize, offset: usize, value: T) {
         fence(Ordering::Release);
         // SAFETY: inside the mapping and plain; volatile, since the kernel reads it too.

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A thread that no signal disturbs.
 //!
-//! The verifier gives up with EAGAIN as soon as a signal is pending for the thread that loads a program, and libbpf tries
-//! five times. So where signals come faster than a program is verified (a terminal that is being resized, a process with many
-//! children), it would never be loaded.
+//! The verifier gives up with EAGAIN as soon as a signal is pending for the thread that loads a program, and libbpf tries five
+//! times. Where signals come faster than a program is verified (a terminal that is being resized, a process with many children),
+//! it would never be loaded.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-/// As long as this lives, signals wait until it ends, or are taken by other threads of the process. Those that can't be
-/// blocked (SIGKILL, SIGSTOP) are not.
+/// While this lives, signals wait, or are taken by other threads of the process. Signals that can't be blocked (SIGKILL, SIGSTOP)
+/// still arrive.
 pub struct Undisturbed {
     before: libc::sigset_t,
-    /// It is of the thread that made it.
+    /// Binds this to the thread that made it.
     of_thread: PhantomData<*const ()>,
 }
 
@@ -20,8 +20,8 @@ impl Undisturbed {
     pub fn new() -> Self {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
-        // SAFETY: the first call fills one set, the second reads it and fills the other. Neither can fail: the set is filled,
-        // and the way to change the mask is a known one.
+        // SAFETY: the first call fills one set, the second reads it and fills the other. Neither can fail: the set is filled, and
+        // the way to change the mask is valid.
         let before = unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -33,7 +33,7 @@ impl Undisturbed {
 
 impl Drop for Undisturbed {
     fn drop(&mut self) {
-        // SAFETY: the mask that the same thread had.
+        // SAFETY: it is the mask that the same thread had before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much work the kernel's verifier has with each program. It may look at a million instructions (all paths
+//! Measures how much work the kernel's verifier has with each program. It may look at a million instructions (all paths
 //! together), and older kernels need more of them for the same program.
 
 use std::ffi::c_char;
@@ -10,24 +10,24 @@ use libbpf_rs::{AsRawLibbpf as _, OpenObject};
 /// A program that this kernel has verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// The object it is part of.
+    /// The object that the program is part of.
     pub object: String,
-    /// Its name.
+    /// The program's name.
     pub program: String,
-    /// How many instructions the verifier processed; `None` if the kernel does not say.
+    /// The number of instructions that the verifier processed; `None` if the kernel does not report it.
     pub instructions: Option<u64>,
 }
 
-/// What was verified since [`record`]; `None` while nobody asks.
+/// The programs that were verified since [`record`] began; `None` while it does not run.
 static RECORD: Mutex<Option<Vec<Verified>>> = Mutex::new(None);
 
-/// `BPF_LOG_STATS` of the kernel: a program's log is its statistics alone.
+/// `BPF_LOG_STATS` of the kernel: a program's log has only its statistics.
 const LOG_STATS: u32 = 4;
-/// Two or three lines, and on newer kernels one for every call of a global function. If it does not fit the kernel refuses
-/// the program.
+/// Room for two or three lines, and on newer kernels for one line per call of a global function. If the log does not fit, the
+/// kernel refuses the program.
 const LOG_BYTES: usize = 1 << 20;
 
-/// Does something, and gives what was verified meanwhile, by any thread.
+/// Runs `work`, and returns the programs that any thread has verified in that time.
 pub fn record(work: impl FnOnce()) -> Vec<Verified> {
     let record = || RECORD.lock().unwrap_or_else(PoisonError::into_inner);
     *record() = Some(Vec::new());
@@ -42,8 +42,7 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Has the kernel write statistics about each program, where somebody asks for them. The value must outlive the
-    /// loading.
+    /// Has the kernel write statistics about each program, while [`record`] runs. The value must outlive the loading.
     pub(super) fn ask(name: &str, object: &mut OpenObject) -> Option<Self> {
         RECORD.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?;
         let mut logs = Self { object: name.to_owned(), logs: Vec::new() };
@@ -51,8 +50,8 @@ impl Logs {
             let mut log = vec![0; LOG_BYTES];
             program.set_log_level(LOG_STATS);
             let pointer = log.as_mut_ptr().cast::<c_char>();
-            // SAFETY: the program is there, and the buffer of that size stays where it is, on the heap, until after
-            // the loading: the caller keeps it.
+            // SAFETY: the program exists, and the buffer of that size stays in place, on the heap, until after the loading: the
+            // caller keeps it.
             let refused = unsafe {
                 libbpf_sys::bpf_program__set_log_buf(program.as_libbpf_object().as_ptr(), pointer, LOG_BYTES as _)
             };
@@ -63,7 +62,7 @@ impl Logs {
         Some(logs)
     }
 
-    /// Takes down what the kernel has written; the programs are loaded.
+    /// Records the statistics that the kernel has written. The programs are loaded by now.
     pub(super) fn take(self) {
         let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(record) = record.as_mut() else { return };

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A directory of a BPF file system that is held open, and what is in it.
+//! A directory of a BPF file system that is held open, and its entries.
 //!
-//! Root works in here, on names that others may once have been able to exchange. So all goes by descriptors: a
-//! directory is opened once, whose it is is asked of what was opened, and what is in it is reached by one name at a
-//! time from there. No symbolic link is followed and no mount is entered, by the kernel's own word (`openat2` with
-//! `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `RESOLVE_NO_XDEV`, Linux 5.6). rustix, which is used for all else already,
-//! gives these calls as they are; cap-std and pathrs are made for following links inside of a directory, which is not
-//! wanted here.
+//! Root works in here, on names that other users may once have been able to exchange. So all access goes by descriptors: a
+//! directory is opened once, its owner is read from the open descriptor, and its entries are reached from there, one name at a
+//! time. The kernel itself makes sure that no symbolic link is followed and no mount is entered (`openat2` with
+//! `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `RESOLVE_NO_XDEV`, Linux 5.6). rustix, which the other code uses already, gives
+//! these calls as they are. cap-std and pathrs are made for following links inside a directory, which is not wanted here.
 //!
-//! libbpf takes paths. It gets `/proc/self/fd/N` of an object that is held open, or `/proc/self/fd/N/name` of a
-//! directory that is, which works on every kernel (`BPF_F_PATH_FD` would take Linux 6.5): the kernel goes from the
-//! descriptor on, and follows no link when it pins.
+//! libbpf takes paths. It gets `/proc/self/fd/N` of an open object, or `/proc/self/fd/N/name` of an open directory, which works
+//! on every kernel (`BPF_F_PATH_FD` would take Linux 6.5): the kernel starts at the descriptor, and follows no link when it pins.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -22,18 +20,18 @@ use rustix::io::Errno;
 
 use crate::Error;
 
-/// Only root's: whoever can open the pins can change what is counted.
+/// For root alone: a user who can open the pins can change what is counted.
 pub const PRIVATE: u32 = 0o700;
-/// Others than the owner may write.
+/// Users other than the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Of a directory: only owners may rename or remove what is in it.
+/// Of a directory: only owners may rename or remove its entries.
 const STICKY: u32 = 0o1000;
-/// From a directory to what is in it.
+/// How a step from a directory to an entry is resolved.
 const STEP: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 
-/// Opens the entry with this name, one step from a directory, by `openat2`. A filter of system calls may refuse that call: systemd's
-/// `RestrictSUIDSGID=` does, since a filter can't see the mode in its arguments. Then the entry is opened without following a link,
-/// and refused afterwards if it is on another mount and `resolve` forbids that.
+/// Opens the entry with this name, one step from a directory, by `openat2`. A filter of system calls may refuse that call:
+/// systemd's `RestrictSUIDSGID=` does, since a filter can't see the mode in its arguments. Then the entry is opened without
+/// following a link, and is refused afterwards if it is on another mount and `resolve` forbids that.
 pub fn step(dir: BorrowedFd<'_>, name: &OsStr, flags: OFlags, resolve: ResolveFlags) -> rustix::io::Result<OwnedFd> {
     match rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve) {
         Err(Errno::NOSYS | Errno::PERM) => {}
@@ -51,10 +49,10 @@ fn mount_of(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
     Ok(rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
 }
 
-/// What keeps others out of a BPF file system.
+/// Advice that keeps other users out of a BPF file system.
 pub const FOR_ROOT_ALONE: &str = "mount the BPF file system for root alone: mount -t bpf -o mode=700 bpf /sys/fs/bpf";
 
-/// An error of what is pinned, by the system's answer.
+/// An error about a pinned object, from the system's answer.
 pub fn failed(path: &Path, why: &io::Error, advice: &str) -> Error {
     let (why, advice) = match why.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => return Error::Denied { path: path.to_owned(), why: why.to_string() },
@@ -68,7 +66,7 @@ pub fn failed(path: &Path, why: &io::Error, advice: &str) -> Error {
     refused(path, why, advice)
 }
 
-/// An error of what is pinned, in words.
+/// An error about a pinned object, in words.
 pub fn refused(path: &Path, why: impl Into<String>, advice: impl Into<String>) -> Error {
     Error::Pins { path: path.to_owned(), why: why.into(), advice: advice.into() }
 }
@@ -77,12 +75,12 @@ pub fn broken(path: &Path, why: impl Into<io::Error>) -> Error {
     failed(path, &why.into(), "look at what is there, or remove it")
 }
 
-/// Whether what this user owns is as good as one's own: root's, and that of the user whom this program runs as.
+/// Whether this user is trusted: root, and the user whom this program runs as.
 fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Who is trusted, for people.
+/// The trusted users, for people.
 fn trusted() -> String {
     match rustix::process::geteuid().as_raw() {
         0 => "root".to_owned(),
@@ -90,7 +88,7 @@ fn trusted() -> String {
     }
 }
 
-/// Refuses what others own, or can write.
+/// Refuses an object that an untrusted user owns, or that others can write.
 pub fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
     if !is_trusted(stat.st_uid) {
         let why = format!("it belongs to uid {}, and not to {}", stat.st_uid, trusted());
@@ -109,8 +107,8 @@ pub fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a directory that leads to the pins if somebody who is not trusted could exchange what is in it: its owner, and
-/// all who may write to it, unless the sticky bit leaves each entry to its owner, who is looked at next.
+/// Refuses a directory that leads to the pins if an untrusted user could exchange its entries: its owner, and every user who may
+/// write to it. With the sticky bit only the owner of an entry can exchange it; that owner is checked next.
 pub fn check_above(dir: &Path, stat: &Stat) -> Result<(), Error> {
     let advice = format!("use a directory that is below root's alone; or {FOR_ROOT_ALONE}");
     if !is_trusted(stat.st_uid) {
@@ -125,7 +123,7 @@ pub fn check_above(dir: &Path, stat: &Stat) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is in a directory under a name, held open, but not for reading.
+/// An entry of a directory, held open, but not for reading.
 pub struct Entry {
     fd: OwnedFd,
     path: PathBuf,
@@ -133,7 +131,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What it is.
+    /// Its type.
     pub fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
     }
@@ -144,7 +142,7 @@ impl Entry {
         std::time::UNIX_EPOCH.checked_add(std::time::Duration::new(seconds, ns))
     }
 
-    /// A path by which libbpf opens the very object.
+    /// A path by which libbpf opens this very object.
     pub fn object(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
     }
@@ -152,7 +150,7 @@ impl Entry {
     /// Opens the map, program or link that is pinned in this file.
     pub fn get(&self) -> io::Result<OwnedFd> {
         let path = CString::new(self.object().into_os_string().into_encoded_bytes())?;
-        // SAFETY: a string that ends in 0.
+        // SAFETY: the string ends in 0.
         match unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) } {
             // SAFETY: the call has just opened it.
             fd if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
@@ -165,7 +163,7 @@ impl Entry {
         self.fd.as_fd()
     }
 
-    /// Where it is, for people.
+    /// Its path, for people.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -191,50 +189,50 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Opens a directory for reading that is held open otherwise.
+    /// Opens a directory for reading that is already held open, but not for reading.
     pub fn open(held: BorrowedFd<'_>, path: PathBuf) -> Result<Self, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = step(held, OsStr::new("."), flags, STEP).map_err(|e| broken(&path, e))?;
         Ok(Self { fd, path })
     }
 
-    /// Where it was opened, for people.
+    /// The path at which it was opened, for people.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where something in it is, for people.
+    /// The path of an entry, for people.
     pub fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Its device and inode, which tell it from any other, and its owner and mode.
+    /// Its device and inode, which identify it, and its owner and mode.
     pub fn stat(&self) -> Result<Stat, Error> {
         rustix::fs::fstat(&self.fd).map_err(|e| broken(&self.path, e))
     }
 
-    /// Another descriptor of it, which is locked apart from this one.
+    /// Another descriptor of it, which can be locked separately.
     pub fn again(&self) -> Result<OwnedFd, Error> {
         Self::open(self.fd.as_fd(), self.path.clone()).map(|dir| dir.fd)
     }
 
-    /// Whether both are one directory.
+    /// Whether both are the same directory.
     pub fn is(&self, other: &Self) -> Result<bool, Error> {
         let (own, other) = (self.stat()?, other.stat()?);
         Ok((own.st_dev, own.st_ino) == (other.st_dev, other.st_ino))
     }
 
-    /// Makes this another directory, which has this path now.
+    /// Makes this the directory `by`, which has this path now.
     pub fn replace(&self, by: &Self) -> Result<(), Error> {
         replace(&self.fd, by).map_err(|e| broken(&self.path, e))
     }
 
-    /// Has only its owner look into it.
+    /// Lets only its owner look into it.
     pub fn make_private(&self) -> Result<(), Error> {
         rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(PRIVATE)).map_err(|e| broken(&self.path, e))
     }
 
-    /// What is in it, sorted.
+    /// The names of its entries, sorted.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         let failed = |e: Errno| broken(&self.path, e);
         let mut names = Vec::new();
@@ -246,7 +244,7 @@ impl Dir {
         Ok(names)
     }
 
-    /// What is there under a name, whosever it is. `None`: nothing.
+    /// The entry of this name, of any owner. `None`: there is no entry.
     pub fn find(&self, name: &str) -> Result<Option<Entry>, Error> {
         let path = self.path_of(name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -258,10 +256,10 @@ impl Dir {
         Ok(Some(Entry { fd, path, stat }))
     }
 
-    /// A pinned object. `None`: nothing is there, or something else.
+    /// A pinned object. `None`: there is no entry, or an entry of another type.
     ///
     /// # Errors
-    /// Also when it is another user's, or others can write it.
+    /// Also if an untrusted user owns it, or others can write it.
     pub fn pinned(&self, name: &str) -> Result<Option<Entry>, Error> {
         let Some(entry) = self.find(name)?.filter(|entry| entry.kind() == FileType::RegularFile) else {
             return Ok(None);
@@ -270,15 +268,16 @@ impl Dir {
         Ok(Some(entry))
     }
 
-    /// A directory in it. `None`: nothing is there, or something else.
+    /// A directory in it. `None`: there is no entry, or an entry of another type.
     ///
     /// # Errors
-    /// Also when it is another user's, or others can write it.
+    /// Also if an untrusted user owns it, or others can write it.
     pub fn dir(&self, name: &str) -> Result<Option<Self>, Error> {
         self.find(name)?.map_or(Ok(None), Entry::open)
     }
 
-    /// A directory in it, made if need be, which only its owner can look into. What has its name and is none is removed.
+    /// A directory in it, which only its owner can look into. It is made if it is missing; an entry of this name that is no
+    /// directory is removed.
     pub fn make(&self, name: &str) -> Result<Self, Error> {
         let path = self.path_of(name);
         if let Some(found) = self.dir(name)? {
@@ -289,11 +288,11 @@ impl Dir {
         self.dir(name)?.ok_or_else(|| broken(&path, Errno::NOTDIR))
     }
 
-    /// The text of a symbolic link. `None`: there is none, or not of a trusted user.
+    /// The text of a symbolic link. `None`: there is no link, or an untrusted user owns it.
     pub fn link(&self, name: &str) -> Option<String> {
         let entry = self.find(name).ok()??;
         entry.check().ok()?;
-        // An empty name: the link that is held open.
+        // An empty name stands for the link that is held open.
         let text = rustix::fs::readlinkat(&entry.fd, "", Vec::new()).ok()?;
         Some(text.to_string_lossy().into_owned())
     }
@@ -303,7 +302,7 @@ impl Dir {
         Ok(rustix::fs::symlinkat(text, &self.fd, name)?)
     }
 
-    /// Gives something another name, in place of what has it.
+    /// Renames an entry. It replaces the entry that has the new name.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
@@ -316,7 +315,7 @@ impl Dir {
         Ok(rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Pins an object under a name that nothing has.
+    /// Pins an object under a name that is not taken.
     pub fn pin(&self, object: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         let path = CString::new(format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()))?;
         // SAFETY: a descriptor, and a string that ends in 0.
@@ -326,10 +325,10 @@ impl Dir {
         }
     }
 
-    /// Removes a file, or a directory and all that is in it. A link is removed, and not what it leads to.
+    /// Removes a file, or a directory and all its content. A link is removed, but not its target.
     ///
     /// # Errors
-    /// Also when there is a directory of another user's, or one that others can write, or that something is mounted on.
+    /// Also if there is a directory that an untrusted user owns, that others can write, or that a file system is mounted on.
     pub fn remove_tree(&self, name: &str, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
         let Some(entry) = self.find(name)? else { return Ok(()) };
         let path = entry.path.clone();
@@ -350,7 +349,7 @@ impl Dir {
 
 /// Makes a descriptor refer to another file.
 pub fn replace(fd: &OwnedFd, by: &impl AsFd) -> io::Result<()> {
-    // SAFETY: the owner keeps the number; the call closes the file before.
+    // SAFETY: the owner keeps the number; the call closes the previous file.
     match unsafe { libc::dup3(by.as_fd().as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

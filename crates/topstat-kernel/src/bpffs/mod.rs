@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The directory in a BPF file system where families are pinned: found, made, locked, and removed. What is in it,
-//! [`pinned`](crate::pinned) says.
+//! Finds, makes, locks and removes the directory in a BPF file system where families are pinned. [`pinned`](crate::pinned)
+//! describes its content.
 
 mod dir;
 mod pins;
@@ -21,29 +21,29 @@ pub use pins::{Adopted, DEFAULT_DIR, Pins};
 
 use crate::Error;
 
-/// In a family's directory.
+/// The directory of maps, in a family's directory.
 pub const MAPS: &str = "maps";
-/// In a family's directory.
+/// The directory of links, in a family's directory.
 pub const LINKS: &str = "links";
-/// In a family's directory.
+/// The directory of programs, in a family's directory.
 pub const PROGRAMS: &str = "programs";
-/// In a family's directory: a symbolic link to nowhere, whose text is the build of the programs. It is replaced in one
-/// step, which a file could not be here: a BPF file system has none.
+/// In a family's directory: a symbolic link to nowhere, whose text is the build of the programs. It is replaced in one step. A
+/// BPF file system has no plain files that could hold the text.
 pub const BUILD: &str = "build";
-/// What the name of a directory ends with that is not whole, or no longer.
+/// The end of a directory's name while the directory is not complete, or no longer.
 pub const PARTIAL: &str = "-partial";
 
-/// Where the BPF file system belongs.
+/// The usual mount point of the BPF file system.
 const MOUNT_POINT: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` in `linux/magic.h`.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
-/// The longest that another's loading takes, on the slowest machine (an emulated one); then something hangs.
+/// The longest time that another process takes to load, on the slowest machine (an emulated one). After that something hangs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
-/// How often a lock is tried.
+/// The pause between tries to take a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 fn is_bpffs(file: impl AsFd) -> io::Result<bool> {
-    // The width of `f_type` is the architecture's.
+    // The width of `f_type` depends on the architecture.
     #[allow(clippy::unnecessary_cast)]
     Ok(rustix::fs::fstatfs(file)?.f_type as i64 & 0xffff_ffff == BPF_FS_MAGIC)
 }
@@ -53,7 +53,7 @@ fn not_bpffs(path: &Path) -> Error {
     refused(path, "it is not on a BPF file system", advice)
 }
 
-/// A step on the way to the pins, held open but not for reading.
+/// A directory on the path to the pins, held open, but not for reading.
 struct Step {
     fd: OwnedFd,
     path: PathBuf,
@@ -72,7 +72,7 @@ impl Step {
         Ok(Self { fd, path, stat })
     }
 
-    /// What is there under a name; mounts are entered, links are not followed.
+    /// The entry of this name. Mounts are entered, links are not followed.
     fn next(&self, name: &OsStr) -> Result<Option<Self>, Error> {
         let path = self.path.join(name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -90,13 +90,13 @@ impl Step {
     }
 }
 
-/// The way to a directory, as far as it is there. Nobody but root, and the user whom this program runs as, can have any
-/// of it be something else the next time; the last is not looked at yet.
+/// The existing part of the path to a directory. Only root, and the user whom this program runs as, can exchange any part of it
+/// later; the last directory is not checked yet.
 struct Way {
-    /// The last directory that is there, and the one above it.
+    /// The last directory that exists, and the one above it.
     last: Step,
     above: Option<Step>,
-    /// What is not there.
+    /// The names that are missing.
     missing: Vec<std::ffi::OsString>,
 }
 
@@ -125,7 +125,7 @@ impl Way {
         Ok(way)
     }
 
-    /// The directory that it leads to, for reading; `None`: it is not there.
+    /// The directory at the end of the path, for reading; `None`: it is missing.
     fn open(&self) -> Result<Option<Dir>, Error> {
         if !self.missing.is_empty() {
             return Ok(None);
@@ -137,7 +137,7 @@ impl Way {
         Dir::open(self.last.fd.as_fd(), self.last.path.clone()).map(Some)
     }
 
-    /// Makes the first of what is missing.
+    /// Makes the first missing directory.
     fn make_next(&self) -> Result<(), Error> {
         let Some(name) = self.missing.first() else { return Ok(()) };
         match rustix::fs::mkdirat(&self.last.fd, name, Mode::from_raw_mode(PRIVATE)) {
@@ -147,7 +147,7 @@ impl Way {
     }
 }
 
-/// Opens the directory, if it is there, and nobody else can have it be something else: see [`check_above`].
+/// Opens the directory, if it exists, and no untrusted user can exchange it: see [`check_above`].
 pub fn open(dir: &Path) -> Result<Option<Dir>, Error> {
     Way::to(dir)?.open()
 }
@@ -173,8 +173,8 @@ fn make(dir: &Path) -> Result<Dir, Error> {
     }
 }
 
-/// Mounts the BPF file system where it belongs, unless it is there already. Two who do so at once would hide one
-/// another's, so both take a lock on what is below the mount.
+/// Mounts the BPF file system at its place, unless it is mounted already. Two processes that mount at once would hide each
+/// other's mount, so both take a lock on the directory below the mount.
 fn mount(below: &OwnedFd) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let below = rustix::fs::openat(below, ".", flags, Mode::empty())?;
@@ -186,7 +186,7 @@ fn mount(below: &OwnedFd) -> io::Result<()> {
     Ok(rustix::mount::mount("bpf", MOUNT_POINT, "bpf", flags, Some(c"mode=0700"))?)
 }
 
-/// Waits for a lock, which closing the descriptor gives back.
+/// Waits for a lock, which is released when the descriptor is closed.
 pub fn lock_file(file: impl AsFd, patience: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -203,12 +203,12 @@ pub fn lock_file(file: impl AsFd, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// The name of the directory of an ABI.
+/// The name of an ABI's directory.
 pub fn abi_name(abi: u32) -> String {
     format!("abi-{abi}")
 }
 
-/// The ABI that a directory is of.
+/// The ABI of a directory.
 pub fn abi_of(name: &str) -> Option<u32> {
     name.strip_prefix("abi-")?.parse().ok()
 }
@@ -226,42 +226,42 @@ pub fn abis(pins: &Dir) -> Result<Vec<(u32, Dir)>, Error> {
     Ok(abis)
 }
 
-/// Which build the programs are, if they are all of one.
+/// The build of the programs, if they are all of one build.
 pub fn build(family: &Dir) -> Option<String> {
     family.link(BUILD)
 }
 
-/// The name of a family's state while it is not whole.
+/// The name of a family's state while it is not complete.
 pub fn partial(family: &str) -> String {
     format!("{family}{PARTIAL}")
 }
 
-/// The directory, locked until this is dropped: whoever loads, replaces or removes is alone.
+/// The directory, locked until this is dropped: one process at a time loads, replaces or removes.
 pub struct Locked {
     dir: Dir,
-    /// The directory that it is in, and its name there.
+    /// The directory that it is in.
     above: Option<Step>,
 }
 
 impl Locked {
-    /// Makes it if need be.
+    /// Locks the directory, and makes it if it is missing.
     pub fn make(dir: &Path) -> Result<Self, Error> {
         loop {
             make(dir)?;
-            // Somebody who removes all may have come in between.
+            // Another process may have removed all in between.
             if let Some(locked) = Self::existing(dir)? {
                 return Ok(locked);
             }
         }
     }
 
-    /// If it is there.
+    /// Locks the directory, if it exists.
     pub fn existing(dir: &Path) -> Result<Option<Self>, Error> {
         loop {
             let Some(found) = open(dir)? else { return Ok(None) };
             lock_file(&found, LOCK_PATIENCE)
                 .map_err(|e| failed(found.path(), &e, "see what that one is doing, and end it"))?;
-            // It may have been removed, and made anew, while this one waited.
+            // It may have been removed, and made anew, during the wait for the lock.
             let (locked, way) = (found.stat()?, Way::to(dir)?);
             let now = &way.last.stat;
             if way.missing.is_empty() && (now.st_ino, now.st_dev) == (locked.st_ino, locked.st_dev) {
@@ -275,7 +275,7 @@ impl Locked {
         &self.dir
     }
 
-    /// An empty directory to pin a family's state in. It gets its name by a rename, when all that belongs in it is there.
+    /// An empty directory to pin a family's state in. It gets its name by a rename, once its content is complete.
     pub fn make_partial(&self, abi: &Dir, family: &str) -> Result<Dir, Error> {
         let partial = partial(family);
         abi.remove_tree(&partial, &mut Vec::new())?;
@@ -286,7 +286,7 @@ impl Locked {
         Ok(made)
     }
 
-    /// Removes a family's state: its name first, in one step.
+    /// Removes a family's state. Its name is removed first, in one step.
     pub fn remove_family(&self, abi: &Dir, name: &str, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
         if name.ends_with(PARTIAL) {
             return abi.remove_tree(name, removed);
@@ -296,7 +296,7 @@ impl Locked {
         abi.rename(name, &partial).map_err(|e| broken(&abi.path_of(name), e))?;
         let mut gone = Vec::new();
         let done = abi.remove_tree(&partial, &mut gone);
-        // By the names that users know.
+        // Paths are reported by the names that users know.
         let (family, partial) = (abi.path_of(name), abi.path_of(&partial));
         removed.extend(gone.iter().map(|path| match path.strip_prefix(&partial) {
             Ok(below) if below.as_os_str().is_empty() => family.clone(),
@@ -306,7 +306,7 @@ impl Locked {
         done
     }
 
-    /// Removes the directory, if it is empty. Says whether it was.
+    /// Removes the directory, if it is empty. Returns whether it was.
     pub fn remove(self) -> bool {
         let (Some(above), Some(name)) = (&self.above, self.dir.path().file_name()) else { return false };
         rustix::fs::unlinkat(&above.fd, name, rustix::fs::AtFlags::REMOVEDIR).is_ok()

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where state is pinned, and by which build.
+//! The directory of pinned state, and the build that pins it.
 
 use std::path::{Path, PathBuf};
 
-/// Where state is pinned unless the user says otherwise.
+/// The default directory of pinned state.
 pub const DEFAULT_DIR: &str = "/sys/fs/bpf/topstat";
 
-/// Where state is pinned.
+/// The directory of pinned state, and the build that pins it.
 #[derive(Clone, Debug)]
 pub struct Pins {
     dir: PathBuf,
@@ -20,7 +20,7 @@ impl Default for Pins {
 }
 
 impl Pins {
-    /// In this directory of a BPF file system.
+    /// State in this directory of a BPF file system.
     pub fn at(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), build: String::new() }
     }
@@ -30,14 +30,14 @@ impl Pins {
         &self.dir
     }
 
-    /// Has this program pass for another build, whose programs have to be replaced: for tests.
+    /// Has this program pass for another build, so that pinned programs are replaced: for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn as_build(self, build: &str) -> Self {
         Self { build: build.to_owned(), ..self }
     }
 
-    /// What tells builds of these programs apart.
+    /// A text that tells builds of these programs apart.
     pub(crate) fn build_of(&self, object: &[u8]) -> String {
         use sha2::Digest as _;
         let digest = sha2::Sha256::new().chain_update(object).chain_update(&self.build).finalize();
@@ -45,16 +45,16 @@ impl Pins {
     }
 }
 
-/// Of a build's hash: as many as tell any two apart.
+/// Bytes of a build's hash: enough to tell any two builds apart.
 const BUILD_BYTES: usize = 16;
 
-/// What [`adopt`](crate::pinned::adopt) did.
+/// The result of [`adopt`](crate::pinned::adopt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adopted {
-    /// Nothing was pinned, or nothing that could be used: loaded, and pinned.
+    /// No usable state was pinned: it was loaded, and pinned.
     Loaded,
-    /// It was there, of this very build.
+    /// The state was there, of this very build.
     Found,
-    /// It was there; programs of another build, or such as were missing, were replaced.
+    /// The state was there; programs that were missing, or of another build, were replaced.
     Upgraded,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tables of what the kernel counts anyway. Nothing is attached and nothing pushed: a snapshot is a reading of all
-//! counters of a sample, ranked; a rate is the difference of two readings ([`tally`]).
+//! Tables of counters that the kernel keeps anyway. No program is attached, and nothing is pushed. A snapshot reads all counters
+//! of a sample and ranks them; a rate is the difference of two readings ([`tally`]).
 //!
-//! The state is shared by all readers of it: so are the readings that rates are computed from.
+//! All readers share the state, and with it the readings that rates are computed from.
 
 mod tally;
 
@@ -19,41 +19,42 @@ use crate::clock::hz;
 use crate::family::{Counting, Family, Kind};
 use crate::{Error, Options, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 
-/// Reads all objects of a sample, of what a table ranks by.
+/// Reads all objects of a sample, with the values that the table ranks by.
 pub type Tallier = Box<dyn FnMut(&TableInfo) -> Result<Tally, Error> + Send>;
 
-/// The tables of a family of counters, and what was read of them.
+/// The tables of a family of counters, and their readings.
 pub struct Tables {
     samples: Vec<Arc<SampleInfo>>,
     parts: fn(&TableInfo) -> &'static [&'static str],
     top: u32,
     settings: Mutex<HashMap<String, TableSettings>>,
-    /// Whoever has this changes settings.
+    /// Held by the thread that changes settings.
     setting: Mutex<()>,
     read: Mutex<Readings>,
 }
 
-/// What reads, and what was read.
+/// The function that reads, and its readings.
 struct Readings {
     tallier: Tallier,
     of: HashMap<String, Kept>,
 }
 
-/// The readings of a table that are kept.
+/// The readings that are kept of a table.
 #[derive(Default)]
 struct Kept {
-    /// The two from which rates are computed: the newer one is replaced when it is a period old, less a slide, and is the
-    /// older one then. So there is always one of that age; and the older one is at most a period and the time between two
-    /// reads older.
+    /// The two readings that rates are computed from. When the newer one is a period old, less a slide, it becomes the older one,
+    /// and a new reading replaces it. So there is always a reading of that age; the older one precedes the newer one by at most a
+    /// period and the time between two readings.
     older: Option<Arc<Tally>>,
     newer: Option<Arc<Tally>>,
-    /// The last one.
+    /// The latest reading.
     last: Option<Arc<Tally>>,
 }
 
 impl Kept {
-    /// Takes a reading, and gives the one to compare it with: the newest that is a period old, or else the oldest. Who reads
-    /// once in a period reads a little too early now and then: a slide, a tenth of the period, is the grain of all tables.
+    /// Keeps a reading, and returns the one to compare it with: the newest that is a period old, or else the oldest. A reader
+    /// that reads once in a period reads a little too early now and then, so a slide is allowed for: a tenth of the period, the
+    /// grain of all tables.
     fn take(&mut self, now: &Arc<Tally>, period: Duration) -> Option<Arc<Tally>> {
         let period = period.saturating_sub(period / TS_SLIDES);
         let is_due =
@@ -65,28 +66,28 @@ impl Kept {
         self.older.clone().or_else(|| self.newer.clone())
     }
 
-    /// As if nothing had been read.
+    /// Drops all readings.
     fn forget(&mut self) {
         (self.older, self.newer, self.last) = (None, None, None);
     }
 }
 
-/// Which namespace the tables are of that are of one.
+/// The namespace of tables that belong to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The caller's.
+    /// The caller's namespace.
     Own,
-    /// The host's, wherever the daemon runs.
+    /// The host's namespace, wherever the daemon runs.
     Host,
-    /// That of this name.
+    /// The namespace of this name.
     Of(String),
 }
 
-/// Opens the tables of a family of counters, with the given ones on and all others off. The first readings are taken, to
-/// compare later ones with.
+/// Opens the tables of a family of counters, with the given tables on and all others off. Takes the first readings, to compare
+/// later ones with.
 ///
 /// # Errors
-/// When a sample of them is not there on this kernel, or nothing can be read.
+/// This kernel lacks a sample of the given tables, or nothing can be read.
 pub fn load(
     family: &Family,
     counting: &Counting,
@@ -97,7 +98,7 @@ pub fn load(
     let samples: Vec<_> = there(family, counting);
     if let Some(absent) = tables.iter().find(|table| !samples.iter().any(|sample| sample.name == table.sample)) {
         let known = family.samples.iter().find(|sample| sample.name == absent.sample);
-        // The daemon is to have all tables; whoever asks for one wants to know.
+        // The daemon asks for all tables, present or not; any other caller asks for particular ones.
         if matches!(whose, Whose::Own | Whose::Of(_)) {
             return Err(Error::Unsupported {
                 sample: absent.sample.clone(),
@@ -134,7 +135,7 @@ pub fn there(family: &Family, counting: &Counting) -> Vec<Arc<SampleInfo>> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half done under these locks.
+    // No change is left half done under these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -144,7 +145,7 @@ impl Tables {
         found.ok_or_else(|| Error::NotLoaded(table.path()))
     }
 
-    /// Reads a table. A reading that is younger than the table's delay is used again.
+    /// Reads a table. Uses the last reading again if it is younger than the table's delay.
     fn snapshot(&self, table: &TableInfo, cpu_rows: bool) -> Result<Snapshot, Error> {
         let (sample, settings) = (self.sample(table)?, State::settings(self, table)?);
         let mut readings = lock(&self.read);
@@ -177,7 +178,7 @@ impl Tables {
                 None => tally::Ranked::default(),
             },
         };
-        // What is missing is missing of this reading, and counts for no other.
+        // The losses belong to this reading alone, so `lost_now` is `lost`.
         snapshot.lost = Lost { further: tally.lost.clone(), ..Lost::default() };
         snapshot.lost_now = snapshot.lost.clone();
         snapshot.time = tally.time;
@@ -193,7 +194,7 @@ impl Tables {
         Ok(snapshot)
     }
 
-    /// A table of which nothing was read.
+    /// A snapshot of a table without any reading.
     fn empty(&self, sample: &SampleInfo, table: &TableInfo, set: &TableSettings) -> Snapshot {
         Snapshot {
             time: SystemTime::now(),
@@ -277,7 +278,7 @@ impl State for Tables {
     }
 }
 
-/// Tables whose settings are locked.
+/// The lock on the settings of tables.
 struct Setting<'a> {
     tables: &'a Tables,
     _alone: MutexGuard<'a, ()>,
@@ -296,7 +297,7 @@ impl Setter for Setting<'_> {
     }
 }
 
-/// Who reads the tables.
+/// A reader of the tables.
 struct Reader {
     tables: Arc<Tables>,
     cpu_rows: bool,
@@ -316,12 +317,12 @@ impl Source for Reader {
         self.snapshot(table)
     }
 
-    /// All objects are read anew each time: there is nothing to order again.
+    /// Each snapshot reads all objects anew: there is nothing to order again.
     fn refill(&mut self, table: &TableInfo) -> Result<u64, Error> {
         self.tables.sample(table).map(|_| 0)
     }
 
-    /// There are no slots, for nothing is kept ordered.
+    /// There are no slots, since no order is kept.
     fn dump(&mut self, table: &TableInfo) -> Result<Dump, Error> {
         let (sample, set) = (self.tables.sample(table)?, State::settings(&*self.tables, table)?);
         let last = lock(&self.tables.read).of.get(&table.path()).and_then(|kept| kept.last.clone());
@@ -344,7 +345,7 @@ impl Source for Reader {
     }
 }
 
-/// A family of counters, and how it is read.
+/// How the counters of a family are read; `None`: it is no family of counters.
 pub fn of(family: &Family) -> Option<&Counting> {
     match &family.kind {
         Kind::Counters(counting) => Some(counting),
@@ -369,7 +370,7 @@ mod tests {
             let before = kept.take(&now, period);
             windows.push(before.map(|before| (now.instant - before.instant).as_millis()));
         }
-        // Until there is one that is a period old, what there is.
+        // Until a reading is a period old, the oldest one is used.
         assert_eq!(windows[..5], [None, Some(300), Some(600), Some(900), Some(1200)]);
         assert!(windows[5..17].iter().all(|window| window.is_some_and(|ms| (900..1900).contains(&ms))), "{windows:?}");
         assert_eq!(windows[17], Some(10_000 - 4500), "after a pause, all of it");

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what counters stand at to the rows of a table.
+//! Turns readings of counters into the rows of a table.
 //!
-//! - **C1** the value of a row in a static table is what its counter stands at; in a dynamic one what has come between two
-//!   readings, as per period by the time that has really passed.
-//! - **C2** a row is its parts on CPUs and what can't be told by CPU; so is the total, and rows and `other` are the total:
-//!   also after rates were rounded, since of each object running sums over the CPUs are rounded, and not parts.
-//! - **C3** what was not there in the reading before counts from 0 if its counters began with it, and else from what it stood
-//!   at when it was first seen.
+//! - **C1** In a static table the value of a row is the state of its counter. In a dynamic table it is the growth between two
+//!   readings, scaled to a period by the time that really passed.
+//! - **C2** A row is the sum of its parts on CPUs and of a rest that belongs to no CPU; so is the total. Rows and `other` add up
+//!   to the total. This also holds after rates are rounded: of each object, the running sums over the CPUs are rounded, and not
+//!   the parts.
+//! - **C3** An object that is not in the reading before counts from 0 if its counters began with it. Otherwise it counts from the
+//!   state in which it was first seen.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -15,26 +16,26 @@ use std::time::{Duration, Instant, SystemTime};
 
 use topstat_model::{CpuRow, CpuSection, Field, Row};
 
-/// Tells an object from all others, at every reading.
+/// Identifies an object in all readings.
 pub type Key = [u64; 2];
 
-/// An object, and what its counters stand at.
+/// An object, and the state of its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tallied {
     pub key: Key,
-    /// One for each column of its sample.
+    /// One field for each column of its sample.
     pub object: Vec<Field>,
-    /// As many as the table has parts, and one if it has none. Their sum is the value.
+    /// As many as the table has parts, or one if the table has no parts. Their sum is the value.
     pub parts: Vec<u64>,
-    /// What of the sum each CPU has; empty where that can't be told.
+    /// The part of the sum on each CPU; empty where it is not known.
     pub cpus: Vec<u64>,
-    /// A level: it goes up and down, and has no rate.
+    /// Whether this is a level: it goes up and down, and has no rate.
     pub gauge: bool,
-    /// Its counters began at 0 with it. Else it may have come from elsewhere, and have counted there.
+    /// Whether its counters began at 0 with it. If not, it may come from elsewhere, and may have counted there.
     pub from_zero: bool,
 }
 
-/// One reading of all objects of a sample, of what one table ranks by.
+/// One reading of all objects of a sample, with the values that one table ranks by.
 #[derive(Clone, Debug)]
 pub struct Tally {
     pub time: SystemTime,
@@ -42,9 +43,9 @@ pub struct Tally {
     /// The numbers of the CPUs of [`Tallied::cpus`].
     pub cpus: Vec<u32>,
     pub objects: Vec<Tallied>,
-    /// What the values are called where not as the table says.
+    /// The name of the values, where it differs from the table's.
     pub value_name: Option<String>,
-    /// What could not be read, by name.
+    /// Names and numbers of losses: counters or objects that could not be read.
     pub lost: Vec<(Cow<'static, str>, u64)>,
 }
 
@@ -54,7 +55,7 @@ pub struct Ranked {
     pub rows: Vec<Row>,
     pub cpus: Vec<CpuSection>,
     pub total: u64,
-    /// What of the total no CPU has for itself.
+    /// The part of the total that belongs to no CPU.
     pub shared: u64,
 }
 
@@ -67,7 +68,7 @@ struct Valued<'a> {
     cpus: Vec<u64>,
 }
 
-/// Turns changes between two readings into changes per period.
+/// Scales changes between two readings to changes per period.
 #[derive(Clone, Copy)]
 struct Scale {
     period_ns: u128,
@@ -80,7 +81,8 @@ impl Scale {
         u64::try_from(scaled).unwrap_or(u64::MAX)
     }
 
-    /// Parts of a sum: each is what the running sum grows by, so that they add up to the sum as it is scaled (C2).
+    /// Scales the parts of a sum. Each scaled part is the growth of the scaled running sum, so that the parts add up to the
+    /// scaled sum (C2).
     fn parts(self, changes: &[u64]) -> Vec<u64> {
         let (mut sum, mut scaled) = (0_u128, 0);
         let part = |change: &u64| {
@@ -93,13 +95,13 @@ impl Scale {
 }
 
 impl Tally {
-    /// What counters stand at, ranked: of a static table.
+    /// The rows of a static table: the states of counters, ranked.
     ///
     /// # Errors
-    /// When the values add up to more than a number holds.
+    /// The values add up to more than a number holds.
     pub fn standing(&self, top: usize, cpu_rows: bool) -> Result<Ranked, TooMuch> {
         let valued = self.objects.iter().map(|one| {
-            // A gauge's parts mean nothing, and it may be below 0: no count of anything then.
+            // A gauge's parts mean nothing. A gauge below 0 counts as 0.
             let parts: Vec<u64> = match one.gauge {
                 true => one.parts.iter().map(|part| u64::try_from(part.cast_signed()).unwrap_or(0)).collect(),
                 false => one.parts.clone(),
@@ -110,8 +112,7 @@ impl Tally {
         self.rank(valued.collect(), top, cpu_rows)
     }
 
-    /// What has come since another reading, per period, ranked: of a dynamic table. Objects to which nothing has come have no
-    /// row.
+    /// The rows of a dynamic table: the growth since another reading, per period, ranked. Objects without growth have no row.
     ///
     /// # Errors
     /// As [`Tally::standing`].
@@ -127,7 +128,7 @@ impl Tally {
             let parts = one.changes(&one.parts, earlier.map(|e| e.parts.as_slice()));
             let mut cpus = one.changes(&one.cpus, earlier.map(|e| e.cpus.as_slice()));
             let sum = |parts: &[u64]| parts.iter().map(|part| u128::from(*part)).sum::<u128>();
-            // What was taken back on one CPU can't be told from what has come on another one.
+            // A decrease on one CPU can't be told from an increase on another one.
             if sum(&cpus) != sum(&parts) {
                 cpus.clear();
             }
@@ -144,7 +145,7 @@ impl Tally {
     }
 
     fn rank(&self, mut valued: Vec<Valued<'_>>, top: usize, cpu_rows: bool) -> Result<Ranked, TooMuch> {
-        // Stable: those that are equal stay in the order in which they were read.
+        // The sort is stable: equal values stay in the order of reading.
         valued.sort_by_key(|one| Reverse(one.value));
         let total = sum(valued.iter().map(|one| one.value))?;
         let mut cpus = Vec::with_capacity(self.cpus.len());
@@ -161,7 +162,7 @@ impl Tally {
         let rows = (1..).zip(valued.into_iter().take(top)).map(|(rank, one)| {
             let there = self.cpus.iter().zip(&one.cpus).filter(|(_, part)| **part > 0).map(|(cpu, _)| *cpu);
             let cpus = there.collect();
-            // A value of one part is not said twice.
+            // A value of one part is its own part, which is left out.
             let parts = if one.parts.len() > 1 { one.parts } else { Vec::new() };
             Row { id: one.key, rank, value: one.value, object: one.object.to_vec(), parts, cpus }
         });
@@ -169,7 +170,7 @@ impl Tally {
     }
 }
 
-/// The values of a table add up to more than a number holds; nothing that was counted comes near it.
+/// The values of a table add up to more than a number holds; no real count comes near it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMuch;
 
@@ -182,14 +183,15 @@ fn wrapping_sum(parts: &[u64]) -> u64 {
 }
 
 impl Tallied {
-    /// What has come to each part.
+    /// The growth of each part.
     fn changes(&self, now: &[u64], before: Option<&[u64]>) -> Vec<u64> {
         let before = |place: usize| before.and_then(|before| before.get(place)).copied().unwrap_or(0);
         now.iter().enumerate().map(|(place, now)| self.change(*now, before(place))).collect()
     }
 
-    /// What has come to a counter. One that stands lower has taken something back, which a few of the kernel's do; or, where
-    /// an object is known by its name alone, it is another one's by now, and began anew. (Counters of 64 bits don't run over.)
+    /// The growth of a counter. A counter that stands lower has taken something back, as a few of the kernel's counters do. Or
+    /// its object is known by name alone, and another object has the name by now, whose counter began anew. (Counters of 64 bits
+    /// don't overflow.)
     fn change(&self, now: u64, before: u64) -> u64 {
         let began_anew = if self.from_zero { 0 } else { now };
         now.checked_sub(before).unwrap_or(began_anew)
@@ -247,7 +249,7 @@ mod tests {
         let two =
             tally(2000, began, vec![Tallied { parts: vec![(1 << 40) + 3], cpus: vec![(1 << 40) + 3, 0], ..moved }]);
         assert_eq!(two.since(&one, SECOND, 8, true).unwrap().total, 3);
-        // It was made anew under the same name.
+        // The object was made anew under the same name.
         let anew = tally(3000, began, vec![Tallied { from_zero: false, ..object("moved", [9, 0]) }]);
         assert_eq!(anew.since(&two, SECOND, 8, true).unwrap().total, 9);
     }
@@ -256,7 +258,7 @@ mod tests {
     fn gauges_are_sums_without_parts_and_without_a_rate() {
         let began = Instant::now();
         let gauge = |cpus| Tallied { gauge: true, ..object("CurrEstab", cpus) };
-        // Made on one CPU, ended on the other.
+        // Connections were made on one CPU, and ended on the other.
         let ups = [7_392, (-7_390_i64).cast_unsigned()];
         let before = tally(0, began, vec![gauge([0, 0])]);
         let after = tally(1000, began, vec![gauge(ups), object("InSegs", [1, 2])]);
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!((ranked.total, ranked.shared), (5, 2));
         assert_eq!(ranked.rows[1].cpus, [] as [u32; 0]);
         assert_eq!(values(&after.since(&before, SECOND, 8, true).unwrap()), [("InSegs".into(), 3)]);
-        // Read while connections moved, it may be below 0.
+        // A gauge that is read while connections move may be below 0.
         let below = tally(0, began, vec![gauge([0, u64::MAX])]);
         assert_eq!(below.standing(8, true).unwrap().total, 0);
     }
@@ -286,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// C2: rows, what has none, CPUs and the total agree, however rates are rounded.
+        /// C2: rows, `other`, CPUs and the total agree, however rates are rounded.
         #[test]
         fn rounded_rates_add_up(
             counters in prop::collection::vec((0..1000_u64, 0..1000_u64, 0..9_000_000_u64, 0..9_u64), 0..40),
@@ -313,7 +315,7 @@ mod tests {
                 prop_assert!(ranked.rows.iter().all(|row| row.parts.iter().sum::<u64>() == row.value));
                 prop_assert!(ranked.rows.windows(2).all(|two| two[0].value >= two[1].value));
             }
-            // Within a half of what it really is.
+            // Each object is within a half of its exact value.
             let exact: f64 = counters.iter().map(|(.., more, few)| (more + few) as f64).sum::<f64>() * period_ms as f64
                 / elapsed_ms as f64;
             let total = after.since(&before, period, top, true).unwrap().total as f64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the bytes of a record to an event.
+//! Decodes the bytes of a record into an event.
 
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use topstat_model::events::{Event, EventKind, Payload};
 use crate::cgroup::{self, Paths};
 use crate::family::{RowColumn, Streaming, describe};
 
-/// What the monotonic clock, which records have, is on the host's clock. It is asked for anew for each batch, so a clock
-/// that is set is followed.
+/// Converts times of the monotonic clock, by which records are timed, to the host's clock. It is made anew for each batch, so it
+/// follows a clock that is set.
 pub struct Clock {
     time: SystemTime,
     monotonic_ns: u64,
@@ -24,7 +24,7 @@ impl Clock {
         Self { time: SystemTime::now(), monotonic_ns: now_ns() }
     }
 
-    /// The same moment by the host's clock.
+    /// The host's time at a moment of the monotonic clock.
     pub fn of(&self, monotonic_ns: u64) -> SystemTime {
         let ns = |later: u64, earlier: u64| Duration::from_nanos(later - earlier);
         match monotonic_ns > self.monotonic_ns {
@@ -34,7 +34,7 @@ impl Clock {
     }
 }
 
-/// When the event of a record was, by the monotonic clock.
+/// The time of a record's event, in ns of the monotonic clock.
 pub fn time_ns(record: &[u8]) -> u64 {
     word(record, offset_of!(stream_record, time))
 }
@@ -51,7 +51,7 @@ fn short(record: &[u8], at: usize) -> u16 {
     record.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u16::from_ne_bytes)
 }
 
-/// What it takes to know the events of a source.
+/// Turns the records of a source into events.
 pub struct Decoder {
     kinds: Vec<Known>,
     unknown: Arc<EventKind>,
@@ -82,7 +82,7 @@ impl Decoder {
         Self { kinds: kinds.collect(), unknown: Arc::new(unknown), paths: Paths::new(cgroup::v1_controller()) }
     }
 
-    /// The event of a record. The ring buffer's reader has seen to it that it has a head.
+    /// The event of a record. The ring buffer's reader has checked that the record has a head.
     pub fn event(&mut self, record: &[u8], late: bool, clock: &Clock) -> Event {
         debug_assert!(record.len() >= size_of::<stream_record>());
         let known = self.kinds.get(usize::from(short(record, offset_of!(stream_record, kind))));

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What enters and leaves the top of tables. The kernel ranks, whether anybody looks or not; a thread looks at the top
-//! again and again, at the grain at which values change (a slide), and tells the differences.
+//! Reports objects that enter and leave the top of tables. The kernel ranks whether or not a table is read. A thread looks at the
+//! top once per slide, the grain at which values change, and reports the differences.
 //!
-//! A look takes a snapshot, at a cost that does not depend on how many objects there are, and tells at most twice as many
-//! events as objects are wanted. What was at the top between two looks alone is not told: an object that something was pushed
-//! to counts for a period, ten slides, so it has ended since, or others have overtaken it. A look that was not taken when it
-//! was time to is counted.
+//! A look takes a snapshot, at a cost that does not depend on the number of objects. It reports at most two events per wanted
+//! row. An object that is at the top only between two looks is not reported: an object that was pushed to counts for a period,
+//! ten slides, so it has ended since, or others have overtaken it. A look that is due but not taken is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,14 +22,14 @@ use crate::error::Error;
 use crate::family::{self, FieldAt, RowColumn};
 use crate::{Source, TableInfo, catalogue};
 
-/// Looks in a period of a dynamic table, unless something else is asked for: one for each slide.
+/// Looks per period of a dynamic table, unless the caller sets an interval: one per slide.
 const LOOKS_IN_A_PERIOD: u32 = 10;
-/// Nobody looks more often: a snapshot takes some hundred µs of CPU time.
+/// The shortest interval between looks: a snapshot takes some hundred µs of CPU time.
 pub const SHORTEST: Duration = Duration::from_millis(10);
-/// How often running totals are looked at.
+/// The interval between looks at running totals.
 const OF_TOTALS: Duration = Duration::from_secs(1);
-/// So many looks in a row may fail before it is given up: on a host that has no time for it, a snapshot may take longer
-/// than a slide lasts.
+/// Looks in a row that may fail before the thread gives up: on a host without spare CPU time, a snapshot may take longer than a
+/// slide lasts.
 const FAILURES: u32 = 10;
 
 /// Tables whose top is watched.
@@ -42,8 +41,8 @@ pub struct Top {
 }
 
 impl Top {
-    /// So many rows of each of these tables, which the source has. They are looked at so often; if that is not said, at
-    /// each slide.
+    /// Watches the first `rows` rows of each of these tables, which `source` has. `every` is the interval between looks; `None`:
+    /// a look at each slide.
     pub fn new(tables: Vec<Arc<TableInfo>>, source: Box<dyn Source>, rows: u32, every: Option<Duration>) -> Self {
         Self { tables, source, rows, every: every.map(|every| every.max(SHORTEST)) }
     }
@@ -54,7 +53,7 @@ impl Top {
     }
 }
 
-/// The kinds of events that a table's top has: an object enters, an object leaves.
+/// The two kinds of events of a table's top: an object enters, an object leaves.
 pub fn kinds(table: &TableInfo) -> [family::EventKind; 2] {
     let sample = catalogue::samples().into_iter().find(|sample| sample.name == table.sample);
     let object = sample.map_or_else(Vec::new, |sample| sample.columns.clone());
@@ -70,13 +69,13 @@ pub fn kinds(table: &TableInfo) -> [family::EventKind; 2] {
     ]
 }
 
-/// What the thread that looks shares with whoever has started it.
+/// State that the looking thread shares with the thread that started it.
 pub struct State {
-    /// Since when it is looking; [`IDLE`] if it is not.
+    /// When the look under way began, by the monotonic clock; [`IDLE`] between looks.
     looking_ns: AtomicU64,
-    /// How often nobody looked when it was time to.
+    /// Looks that were due but not taken.
     skipped: AtomicU64,
-    /// How many events there were, of each table.
+    /// Events of each table.
     produced: Vec<AtomicU64>,
 }
 
@@ -85,11 +84,11 @@ const IDLE: u64 = u64::MAX;
 impl State {
     pub fn new(tables: usize) -> Self {
         let produced = (0..tables).map(|_| AtomicU64::new(0)).collect();
-        // Until it has looked for the first time it may tell of any moment from now on.
+        // Until the first look is done, events of any moment from now on may follow.
         Self { looking_ns: AtomicU64::new(now_ns()), skipped: AtomicU64::new(0), produced }
     }
 
-    /// Until when all was told, once that is taken which was handed on by now.
+    /// The time until which all events are reported, once all batches that were sent by now are taken.
     pub fn told_ns(&self, now_ns: u64) -> u64 {
         now_ns.min(self.looking_ns.load(Ordering::SeqCst))
     }
@@ -103,7 +102,7 @@ impl State {
     }
 }
 
-/// Looks at tables until it is to stop. `first` is the number of the first table among all sources.
+/// Looks at tables until it is stopped. `first` is the number of the first table among all sources.
 pub fn run(top: Top, first: usize, state: &State, shared: &Shared, to: &SyncSender<Batch>) {
     let watched = top.tables.iter().map(|table| Watched {
         kinds: kinds(table).map(|kind| Arc::new(kind.shown(&table.path()))),
@@ -125,7 +124,7 @@ struct Looks<'a> {
     pump: Pump<'a>,
 }
 
-/// What is known of a table.
+/// A watched table.
 struct Watched {
     kinds: [Arc<EventKind>; 2],
     standing: Standing,
@@ -155,7 +154,7 @@ impl Looks<'_> {
         Ok(())
     }
 
-    /// Whoever tells it to stop wakes it.
+    /// Sleeps until `due`. The thread that stops this one wakes it.
     fn sleep_until(&self, due: Instant) {
         while !self.pump.is_to_stop() {
             let left = due.saturating_duration_since(Instant::now());
@@ -166,9 +165,9 @@ impl Looks<'_> {
         }
     }
 
-    /// Looks once, and hands on what has changed. Gives how long it is until the next look; `None`: nobody takes any more.
+    /// Looks once, and sends the changes. Returns the interval to the next look; `None`: the receiver is gone.
     fn look(&mut self) -> Result<Option<Duration>, Error> {
-        // Whoever has not seen this reads the clock before it is read here (O1).
+        // A thread that does not see this store has read its clock before this thread reads the clock here (O1).
         self.state.looking_ns.store(now_ns(), Ordering::SeqCst);
         let looked = self.look_now();
         self.state.looking_ns.store(IDLE, Ordering::SeqCst);
@@ -187,7 +186,7 @@ impl Looks<'_> {
             if events.is_empty() {
                 continue;
             }
-            // E1 of all sources: it is counted before it can be taken.
+            // E1 holds for all sources: an event is counted before it can be taken.
             self.state.produced[table].fetch_add(events.len() as u64, Ordering::Release);
             if !self.pump.send(Batch { told: Told::Events(events), ..Batch::of(self.first + table) }) {
                 return Ok(None);
@@ -216,7 +215,7 @@ impl Watched {
     }
 }
 
-/// How often a table is looked at.
+/// The interval between looks at a table.
 fn grain(snapshot: &Snapshot) -> Duration {
     match snapshot.kind {
         TableType::Dynamic => {
@@ -226,8 +225,8 @@ fn grain(snapshot: &Snapshot) -> Duration {
     }
 }
 
-/// When the next look is due after one that was due then, and how many there were none for meanwhile: the last one that is
-/// due already is taken at once.
+/// The time of the next look after the one at `due`, and the number of looks that were missed since. The last look that is
+/// already due is taken at once.
 fn next_due(due: Instant, every: Duration, now: Instant) -> (Instant, u32) {
     let due = due + every;
     let late = now.saturating_duration_since(due).as_nanos() / every.as_nanos().max(1);

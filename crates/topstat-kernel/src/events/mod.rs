@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events of chosen sources, one by one and in one order.
+//! Delivers the events of chosen sources one by one, in one order.
 //!
 //! ```text
 //!   programs ─▶ ring buffer ─▶ pump (a thread) ─▶ batches ─▶ order ─▶ decode ─▶ Event
@@ -40,43 +40,43 @@ pub use looks::{Top, kinds as kinds_of_top};
 use order::Order;
 use pump::{Batch, Shared, Told};
 
-/// The ring buffer of each source, unless something else is asked for.
+/// Default size of the ring buffer of each source.
 pub const RING_BYTES: u32 = 8 << 20;
-/// An event waits for others, which may be earlier, for so long at most. Whoever consumes sleeps 30 ms at most while
-/// events come, and may then have to wait for its CPU.
+/// The longest time that an event waits for events that may be earlier. A consumer sleeps 30 ms at most while events come, and
+/// may then have to wait for its CPU.
 pub const ORDER_BOUND: Duration = Duration::from_millis(200);
-/// Bytes of events that wait for others: then the earliest don't wait any more.
+/// Bytes of waiting events above which the earliest ones wait no longer.
 const MOST_WAITING_BYTES: usize = 64 << 20;
 
-/// How events are taken.
+/// Options for taking events.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of the ring buffer of each source, a power of two.
     pub ring_bytes: u32,
-    /// When it is looked into, and how far it may be filled.
+    /// When the consumer looks into the ring buffer, and how far the buffer may be filled.
     pub consuming: Consuming,
-    /// What is captured, where payloads are.
+    /// Which payloads are captured, where a source has payloads.
     pub capture: Capture,
 }
 
-/// Which payloads of system calls are captured; the kernel does not even copy the others.
+/// Which payloads of system calls are captured. The kernel does not copy the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// Of these processes; none: of all but the one that captures.
+    /// Processes whose payloads are captured; empty: all but the capturing process.
     pub pids: Vec<u32>,
-    /// Of threads of this name, as far as the kernel keeps names.
+    /// Only threads of this name, as far as the kernel keeps names.
     pub comm: Option<String>,
-    /// Of the control group of this path, in the hierarchy of version 2, and of all below it.
+    /// Only the control group of this path in the hierarchy of version 2, and all groups below it.
     pub cgroup: Option<String>,
-    /// By system calls of these names; none: by all that are known.
+    /// Only system calls of these names; empty: all known ones.
     pub calls: Vec<String>,
-    /// Only what is written or sent, or what is not.
+    /// `true`: only payloads that are written or sent; `false`: only the others; `None`: both.
     pub out: Option<bool>,
-    /// So many bytes of each.
+    /// The most bytes that are captured of a payload.
     pub snaplen: u32,
 }
 
-/// As much as the beginning of most protocols' messages.
+/// Enough for the beginning of most protocols' messages.
 const SNAPLEN: u32 = 256;
 
 impl Default for Capture {
@@ -91,7 +91,7 @@ impl Default for Options {
     }
 }
 
-/// The sources that there are, by their names, in the order of their names.
+/// All sources, sorted by name.
 pub fn sources() -> Vec<Arc<Streaming>> {
     let streaming = |family: &Arc<crate::Family>| match &family.kind {
         Kind::Events(streaming) => Some(Arc::clone(streaming)),
@@ -102,7 +102,7 @@ pub fn sources() -> Vec<Arc<Streaming>> {
     all
 }
 
-/// Events of some sources, for as long as it is held.
+/// A capture of the events of some sources. It ends when this is dropped.
 pub struct Events {
     sources: Vec<Source>,
     batches: Receiver<Batch>,
@@ -111,7 +111,7 @@ pub struct Events {
     order: Order<Waiting>,
 }
 
-/// What waits for others.
+/// A record or an event that waits for others.
 struct Waiting {
     source: usize,
     what: What,
@@ -125,43 +125,43 @@ enum What {
 struct Source {
     name: String,
     from: Origin,
-    /// It will hand on no more.
+    /// Whether the source has sent its last batch.
     ended: bool,
 }
 
-/// Where a source has its events from.
+/// Where the events of a source come from.
 enum Origin {
     Ring(Box<Ring>),
-    /// Looks at a table, the one of this number among those that its thread looks at.
+    /// Looks at a table. `table` is its number among the tables of the looking thread.
     Looks {
         state: Arc<looks::State>,
         table: usize,
         delivered: u64,
-        /// Until when it has told all, once that is taken which it has handed on.
+        /// The time until which the thread has reported all events, once the batches that it has sent are taken.
         told_ns: u64,
     },
 }
 
-/// A ring buffer, and what fills it.
+/// A ring buffer, and the programs that fill it.
 struct Ring {
     loaded: Loaded,
     decoder: Decoder,
     watch: Watch,
-    /// Until which position of it records were handed on.
+    /// The ring position up to which records have arrived here.
     position: u64,
-    /// Once all until this position is handed on, all is told until this time (O1).
+    /// A ring position and a time: once all records up to this position have arrived, all events until this time have (O1).
     goal: Option<(u64, u64)>,
 }
 
-/// Programs that are attached, until their links are dropped.
+/// Programs that stay attached until their links are dropped.
 struct Loaded {
     object: Object,
     links: Vec<Link>,
-    /// The programs again, to be asked how often the kernel has not run them.
+    /// The programs again, to read how often the kernel has skipped them.
     programs: Vec<OwnedFd>,
 }
 
-/// Loads and attaches a source, and drops it.
+/// Loads and attaches a source, then drops it.
 pub fn try_load(streaming: &Streaming) -> Result<(), Error> {
     Loaded::load(streaming, &Options::default()).map(drop)
 }
@@ -199,18 +199,18 @@ impl Loaded {
         Ok(Self { object, links, programs })
     }
 
-    /// How often the kernel has kept an event from a program, which would have had to interrupt itself. Kernels before 5.12
-    /// don't tell.
+    /// How often the kernel has skipped a program for an event because the program would have interrupted itself. Kernels before
+    /// 5.12 don't report it.
     fn skipped(&self) -> u64 {
         self.programs.iter().filter_map(|fd| cost::program_info(fd, None).ok()).map(|info| info.recursion_misses).sum()
     }
 }
 
 impl Events {
-    /// Loads and attaches these sources, and begins to take their events, and those of the top of these tables.
+    /// Loads and attaches these sources, and begins to take their events and the events of the top of these tables.
     ///
     /// # Errors
-    /// A source that is not there, options that can't be, or what the kernel refuses.
+    /// A source is missing, an option is invalid, or the kernel refuses an operation.
     pub fn open(wanted: &[Arc<Streaming>], tops: Vec<Top>, options: &Options) -> Result<Self, Error> {
         let failed = |what: &str| {
             let what = what.to_owned();
@@ -228,7 +228,7 @@ impl Events {
         let tables: usize = tops.iter().map(|top| top.tables.len()).sum();
         let order = Order::new(wanted.len() + tables, ORDER_BOUND.as_nanos() as u64, MOST_WAITING_BYTES);
         let (sources, threads) = (Vec::new(), Vec::new());
-        // From here on whatever fails ends the threads that were begun.
+        // From here on, an error drops `events`, which ends the threads that were started.
         let mut events = Self { sources, batches, shared, threads, order };
         for (number, streaming) in wanted.iter().enumerate() {
             let loaded = Loaded::load(streaming, options)?;
@@ -238,12 +238,12 @@ impl Events {
             let ring = Ring { decoder, watch: maps.watch().map_err(stream)?, loaded, position: 0, goal: None };
             let from = Origin::Ring(Box::new(ring));
             events.sources.push(Source { name: streaming.source.clone(), from, ended: false });
-            // The consumer is opened by the thread itself: what is asked of the scheduler is asked for that one.
+            // The thread opens the consumer itself: scheduling requests apply to the calling thread.
             let (opened, open) = sync_channel(1);
             let thread = std::thread::Builder::new().name(format!("events {}", streaming.source));
             let run = move || match Consumer::open(&maps, &consuming) {
                 Ok(consumer) => {
-                    // It is waited for.
+                    // The receiver is waiting for this.
                     let _ = opened.send(None);
                     pump::run(number, consumer, &shared, &to);
                 }
@@ -268,13 +268,13 @@ impl Events {
         Ok(events)
     }
 
-    /// The events that are there by now, in order: each is given once.
+    /// Gives the events that are ready by now, in order. Each is given once.
     ///
     /// # Errors
-    /// When a source can't be read any more.
+    /// A source can't be read any more.
     pub fn take(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let mut count = [0; 8];
-        // There is something, or there is not: it does not block.
+        // The read does not block: it fails if no batch has come.
         let _ = rustix::io::read(&self.shared.ready, &mut count);
         let now = now_ns();
         for source in &mut self.sources {
@@ -287,7 +287,7 @@ impl Events {
         }
         while let Ok(batch) = self.batches.try_recv() {
             self.put(batch, now)?;
-            // More than one batch at a time could be more than there is room for.
+            // Two batches at a time could exceed the room for waiting events.
             self.give(now, each);
         }
         for (number, source) in self.sources.iter_mut().enumerate() {
@@ -338,21 +338,21 @@ impl Events {
         }
     }
 
-    /// Becomes readable when there is something to [`Events::take`].
+    /// A descriptor that becomes readable when there is something for [`Events::take`].
     pub fn ready(&self) -> BorrowedFd<'_> {
         self.shared.ready.as_fd()
     }
 
-    /// How long events may be held back while nothing becomes ready; `None`: there are none.
+    /// The longest time that events may be held back while nothing becomes ready; `None`: no event waits.
     pub fn waits(&self) -> Option<Duration> {
-        // A tenth of the bound: what another source might tell of before is mostly known much sooner.
+        // A tenth of the bound: mostly it is known much sooner whether another source has earlier events.
         (!self.order.is_empty()).then_some(ORDER_BOUND / 10)
     }
 
-    /// What became of the events of each source so far; nobody here knows how many were shown.
+    /// The account of each source so far. `shown` stays 0: the number of shown events is not known here.
     ///
     /// # Errors
-    /// When somebody else has read from a source.
+    /// Another process has read from a source.
     pub fn accounts(&self) -> Result<Vec<Account>, Error> {
         let time = SystemTime::now();
         let account = |(number, source): (usize, &Source)| {
@@ -381,7 +381,7 @@ impl Events {
         self.sources.iter().enumerate().map(account).collect()
     }
 
-    /// Detaches the programs, looks at no table any more, and gives all events that there still are. After that all accounts add up.
+    /// Detaches the programs, stops looking at tables, and gives all remaining events. After that all accounts add up.
     ///
     /// # Errors
     /// As [`Events::take`].
@@ -394,7 +394,7 @@ impl Events {
             })?;
             let now = now_ns();
             self.put(batch, now)?;
-            // More than one batch at a time could be more than there is room for.
+            // Two batches at a time could exceed the room for waiting events.
             self.give(now, each);
         }
         self.take(each)
@@ -407,18 +407,18 @@ impl Events {
             }
         }
         self.shared.stop.store(true, Ordering::Release);
-        // Whoever looks at tables sleeps until the next look.
+        // A thread that looks at tables sleeps until the next look.
         self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 }
 
-/// At the end a thread looks up from its sleep within 200 ms, and may wait for two seconds for events that are being made.
+/// At the end a thread wakes from its sleep within 200 ms, and may then wait for two seconds for events that are being made.
 const LAST_BATCH: Duration = Duration::from_secs(10);
 
 impl Drop for Events {
     fn drop(&mut self) {
         self.stop();
-        // Whoever waits to hand something on finds nobody.
+        // A thread that waits to send a batch finds the receiver gone.
         self.shared.gone.store(true, Ordering::Release);
         let (_, nobody) = sync_channel(0);
         self.batches = nobody;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Brings events of all CPUs and sources into one order, that of their times.
+//! Merges the events of all CPUs and sources into one order, by time.
 //!
-//! - O1 A source says until when it has told all: whatever it tells later is later than that. An event is given on once all
-//!   sources have said so of its time. So the order is exact, for as long as no source is held up.
-//! - O2 No event waits for longer than the bound, and no more bytes wait than there is room for: then the earliest go on
-//!   although another source might tell of earlier ones.
-//! - O3 An event that comes when a later one was given on is *late*: it is given on at once, is marked, and is counted for
-//!   its source.
+//! - O1 A source announces the time until which it has sent all its events: each event that it sends afterwards is later. An
+//!   event is given on once all sources have announced its time. So the order is exact while no source is held up.
+//! - O2 No event waits longer than the bound, and waiting events take no more bytes than there is room for. Beyond either limit
+//!   the earliest events go on, although another source might still send earlier ones.
+//! - O3 An event that arrives after a later one was given on is *late*: it is given on at once, is marked, and is counted for its
+//!   source.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What waits to be given on.
+/// An item that waits to be given on.
 struct Waiting<T> {
     key: Key,
     bytes: usize,
@@ -19,7 +19,7 @@ struct Waiting<T> {
     item: T,
 }
 
-/// Times first. Events of one CPU that have the same time stay as they came.
+/// Compares times first. Events of one CPU with equal times stay in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     time_ns: u64,
@@ -46,22 +46,23 @@ impl<T> Ord for Waiting<T> {
     }
 }
 
-/// Events on their way into one order.
+/// Events that are being put into one order.
 pub struct Order<T> {
-    /// Until when each source has told all, by the events' clock.
+    /// The time until which each source has sent all events, by the events' clock.
     told_ns: Vec<u64>,
     late: Vec<u64>,
     waiting: BinaryHeap<Reverse<Waiting<T>>>,
     bytes: usize,
     number: u64,
-    /// The time of the latest that was given on.
+    /// The time of the latest event that was given on.
     given_ns: u64,
     bound_ns: u64,
     most_bytes: usize,
 }
 
 impl<T> Order<T> {
-    /// Of so many sources. No event waits for longer than the bound, and of all that wait there are at most so many bytes.
+    /// An order of the events of this many sources. No event waits longer than `bound_ns`, and waiting events take at most
+    /// `most_bytes`.
     pub fn new(sources: usize, bound_ns: u64, most_bytes: usize) -> Self {
         Self {
             told_ns: vec![0; sources],
@@ -75,7 +76,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// An event of this time and size comes, now.
+    /// Adds an event of this time and size, which arrives at `now_ns`.
     pub fn put(&mut self, time_ns: u64, bytes: usize, now_ns: u64, item: T) {
         let key = Key { time_ns, number: self.number };
         self.number += 1;
@@ -83,12 +84,12 @@ impl<T> Order<T> {
         self.waiting.push(Reverse(Waiting { key, bytes, since_ns: now_ns, item }));
     }
 
-    /// The source has told all until this time.
+    /// The source has sent all events until this time.
     pub fn told(&mut self, source: usize, until_ns: u64) {
         self.told_ns[source] = self.told_ns[source].max(until_ns);
     }
 
-    /// The next one, and whether it is late; `None`: those that wait have to wait.
+    /// The next event, and whether it is late; `None`: no event is ready to be given on.
     pub fn next(&mut self, now_ns: u64, source: impl Fn(&T) -> usize) -> Option<(T, bool)> {
         let told_ns = self.told_ns.iter().copied().min().unwrap_or(u64::MAX);
         let Reverse(first) = self.waiting.peek()?;
@@ -106,12 +107,12 @@ impl<T> Order<T> {
         Some((item, late))
     }
 
-    /// How many of a source were late.
+    /// The number of late events of a source.
     pub fn late(&self, source: usize) -> u64 {
         self.late[source]
     }
 
-    /// Whether none waits.
+    /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -167,8 +168,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each source tells what it has in order, up to a time, and says so: whatever is given on is in order, none is
-        /// late, and in the end all are there.
+        /// Each source sends its events up to a time in order, then announces that time: the events are given on in order, none
+        /// is late, and in the end all were given on.
         #[test]
         fn what_is_told_in_time_is_in_order(steps in prop::collection::vec((0..3_usize, prop::collection::vec(1..50_u64, 0..5)), 0..60)) {
             let mut order = Order::new(3, u64::MAX, usize::MAX);
@@ -190,7 +191,7 @@ mod tests {
             prop_assert!(given.iter().all(|(_, late)| !late));
         }
 
-        /// However it comes: each is given on once, and is late exactly if a later one was given on before.
+        /// In any order of arrival, each event is given on once, and is late exactly if a later one was given on before.
         #[test]
         fn each_is_given_on_once_and_late_ones_are_counted(times in prop::collection::vec((0..1000_u64, 0..5_u64), 0..100)) {
             let mut order = Order::new(1, 3, 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One thread for each source takes records out of its ring buffer, and hands copies of them on. It does nothing else, so
-//! that it is back in time; what is slow (paths of cgroups, filters, writing) is done by whoever takes them.
+//! One thread per source takes records out of its ring buffer, and sends copies of them. It does nothing else, so that it is back
+//! in time. The receiver does the slow work: paths of cgroups, filters, writing.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,58 +13,58 @@ use topstat_model::events::Event;
 use super::stream;
 use crate::error::Error;
 
-/// Records that are handed on at a time. A batch is a few hundred kilobytes at most while records are small.
+/// The most records in a batch: a few hundred kilobytes at most while records are small.
 const BATCH_RECORDS: usize = 1024;
-/// Bytes of records that are handed on at a time, at least one record.
+/// Bytes of records that end a batch. A batch has at least one record.
 const BATCH_BYTES: usize = 1 << 20;
-/// Batches that wait for whoever takes them, and the bytes of their records. When there are so many the ring buffer fills, and
-/// what finds no place in it is counted as dropped.
+/// The most batches that wait for the receiver, and the most bytes of their records. At either limit the ring buffer fills, and
+/// events that find no space in it are counted as dropped.
 pub const BATCHES: usize = 1024;
 const MOST_BYTES: usize = 64 << 20;
-/// How long to wait then before looking again.
+/// The pause before the limit is checked again.
 const FULL: Duration = Duration::from_millis(1);
-/// At the end, an event that is just being made is waited for so long: a program at a tracepoint runs for microseconds, but
-/// the CPU may be taken from a virtual machine amid it.
+/// The longest wait at the end for events that are being made: a program at a tracepoint runs for microseconds, but a virtual
+/// machine may lose the CPU in the middle of it.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
-/// What a source tells.
+/// A message of a source.
 pub struct Batch {
-    /// Which source.
+    /// The number of the source.
     pub source: usize,
-    /// What it is.
+    /// The records or events.
     pub told: Told,
-    /// The position of the ring buffer at which they end.
+    /// The ring position at which the records end.
     pub position: u64,
-    /// It will tell no more.
+    /// Whether this is the source's last batch.
     pub last: bool,
-    /// Why it tells no more.
+    /// The error that ended the source, if there was one.
     pub failed: Option<Error>,
 }
 
-/// Records of a ring buffer, or events that were found out otherwise.
+/// Records of a ring buffer, or events of another origin.
 pub enum Told {
     Records(Records),
-    /// With their times, by the monotonic clock.
+    /// Each with its time, in ns of the monotonic clock.
     Events(Vec<(u64, Event)>),
 }
 
-/// Records, one after the other, and where each ends.
+/// Records, one after the other, and the end of each.
 #[derive(Default)]
 pub struct Records {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-/// About what an event takes that is no record: its fields, and the texts in them.
+/// Approximate bytes of an event that is no record: its fields, and the texts in them.
 pub const EVENT_BYTES: usize = 512;
 
 impl Batch {
-    /// Nothing yet, of this source.
+    /// An empty batch of this source.
     pub fn of(source: usize) -> Self {
         Self { source, told: Told::Records(Records::default()), position: 0, last: false, failed: None }
     }
 
-    /// About what it takes of memory.
+    /// Approximate bytes of its records or events.
     pub fn bytes(&self) -> usize {
         match &self.told {
             Told::Records(records) => records.bytes.len(),
@@ -79,7 +79,7 @@ impl Records {
         begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin..*end])
     }
 
-    /// Whether there is room for one more.
+    /// Adds a record. Returns whether there is room for another one.
     fn put(&mut self, record: &[u8]) -> bool {
         self.bytes.extend_from_slice(record);
         self.ends.push(self.bytes.len());
@@ -87,27 +87,27 @@ impl Records {
     }
 }
 
-/// What a pump and whoever has started it share.
+/// State that a pump shares with the thread that started it.
 pub struct Shared {
-    /// To end once what is there was handed on.
+    /// Asks the pump to end after it has sent the records in the ring.
     pub stop: AtomicBool,
-    /// Bytes of records that were handed on and not taken yet.
+    /// Bytes of records that were sent and are not taken yet.
     pub waiting: AtomicUsize,
-    /// Nobody takes any more.
+    /// Whether the receiver is gone.
     pub gone: AtomicBool,
     /// Becomes readable when there is a batch.
     pub ready: OwnedFd,
 }
 
-/// Takes records until it is to stop.
+/// Takes records until it is stopped.
 pub fn run(source: usize, mut consumer: Consumer, shared: &Shared, to: &SyncSender<Batch>) {
     let pump = Pump { shared, to };
     let failed = pump.until_stopped(source, &mut consumer).err();
-    // Nobody may be there to be told.
+    // The receiver may be gone.
     pump.send(Batch { failed, last: true, position: consumer.position(), ..Batch::of(source) });
 }
 
-/// Hands batches on.
+/// Sends batches.
 pub struct Pump<'a> {
     pub shared: &'a Shared,
     pub to: &'a SyncSender<Batch>,
@@ -133,7 +133,7 @@ impl Pump<'_> {
         Ok(())
     }
 
-    /// Hands on all that there is. Whether anybody takes it.
+    /// Sends all records in the ring. Returns whether the receiver is still there.
     fn drain(&self, source: usize, consumer: &mut Consumer) -> Result<bool, Error> {
         loop {
             let mut records = Records::default();
@@ -148,7 +148,7 @@ impl Pump<'_> {
         }
     }
 
-    /// Whether anybody takes it.
+    /// Sends a batch. Returns whether the receiver is still there.
     pub fn send(&self, batch: Batch) -> bool {
         while self.shared.waiting.load(Ordering::Acquire) > MOST_BYTES {
             if self.shared.gone.load(Ordering::Acquire) {
@@ -158,7 +158,7 @@ impl Pump<'_> {
         }
         self.shared.waiting.fetch_add(batch.bytes(), Ordering::AcqRel);
         let sent = self.to.send(batch).is_ok();
-        // It can't be full: it counts up to 2^64, and is taken back to 0 by who reads it.
+        // The counter can't be full: it counts up to 2^64, and each read resets it to 0.
         let _ = rustix::io::write(&self.shared.ready, &1_u64.to_ne_bytes());
         sent
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which objects are at the top of a table, from one look to the next: which enter, and which leave.
+//! Tracks the objects at the top of a table from one look to the next: which enter, and which leave.
 //!
-//! - X1 After each look the objects that have entered and not left are those of the first rows of its snapshot, as many as
-//!   are wanted. So whoever has all events knows the top at each look, exactly.
-//! - X2 Events of a look have the time of that look. Those that leave come first, then those that enter, each in the order
-//!   of their ranks: never are more objects at the top than are wanted.
-//! - X3 `proven` says that no other object could have been there instead (of one that leaves: that it could not have
-//!   stayed). The snapshot knows; see T5 and T6 in the engine's `table.h`.
+//! - X1 After each look, the objects that have entered and not left are the objects of the first rows of its snapshot, as many as
+//!   are wanted. So a reader of all events knows the exact top at each look.
+//! - X2 Events of a look have its time. Leaving objects come first, then entering objects, each in the order of their ranks: the
+//!   top never has more objects than are wanted.
+//! - X3 For an entering object, `proven` says that no other object could be in its place; for a leaving object, that it could not
+//!   have stayed. The snapshot provides the proof; see T5 and T6 in the engine's `table.h`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,46 +21,46 @@ pub struct Standing {
 
 struct Here {
     id: [u64; 2],
-    /// As it was described last.
+    /// Its latest description.
     object: Vec<Field>,
     since_ns: u64,
 }
 
-/// What has changed at the top.
+/// A change at the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An object is at the top that was not, at the look before.
+    /// An object is at the top that was not there at the look before.
     Enter {
-        /// What describes it.
+        /// The fields that describe it.
         object: Vec<Field>,
         /// Its rank and its value.
         at: (u32, u64),
         proven: bool,
     },
-    /// An object is not at the top any more.
+    /// An object has left the top.
     Leave {
-        /// What described it.
+        /// The fields that described it.
         object: Vec<Field>,
         /// Its rank and its value, if it still has a row.
         at: Option<(u32, u64)>,
         proven: bool,
-        /// How long it was there, from look to look.
+        /// How long it was at the top, from look to look.
         stayed_ns: u64,
     },
 }
 
 impl Standing {
-    /// Nobody is there yet; so many may be.
+    /// An empty top for at most `most` objects.
     pub fn new(most: usize) -> Self {
         Self { most, here: Vec::new() }
     }
 
-    /// What has changed, at this time, since the look before.
+    /// The changes since the look before. This look is at `now_ns`.
     pub fn look(&mut self, snapshot: &Snapshot, now_ns: u64) -> Vec<Change> {
         let top = &snapshot.rows[..snapshot.rows.len().min(self.most)];
         let ids: HashSet<_> = top.iter().map(|row| row.id).collect();
         let below: HashMap<_, _> = snapshot.rows[top.len()..].iter().map(|row| (row.id, row)).collect();
-        // All that are at the top belong there; then those that are not don't.
+        // If all objects at the top are proven to belong there, all others are proven not to.
         let all_proven = snapshot.proven as usize >= top.len();
         let mut before = HashMap::with_capacity(self.here.len());
         let mut changes = Vec::new();
@@ -105,8 +105,8 @@ mod tests {
 
     use super::*;
 
-    /// A snapshot of objects with these ids and values, the first the largest. Each is described by its id, so that the
-    /// model can tell them apart, and by how often it was looked at.
+    /// A snapshot of objects with these ids and values, the largest first. The description of an object is its id, by which the
+    /// model tells objects apart, and the number of the look.
     fn snapshot(objects: &[(u64, u64)], proven: u32, look: u64) -> Snapshot {
         let row = |(rank, (id, value)): (u32, &(u64, u64))| Row {
             id: [*id, 0],
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Looks at which these objects had values: each has one row, those with larger values first.
+    /// Looks at objects with these values: each object has one row, larger values come first.
     fn looks() -> impl Strategy<Value = Vec<(Vec<(u64, u64)>, u32)>> {
         let objects = prop::collection::btree_map(0..12_u64, 1..50_u64, 0..10).prop_map(|values| {
             let mut rows: Vec<_> = values.into_iter().collect();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// X1 to X3, against a model that keeps, for each object, since which look it is among the first rows.
+        /// X1 to X3, against a model that keeps the look since which each object is among the first rows.
         #[test]
         fn it_is_what_a_plain_model_says(looks in looks(), most in 1..6_usize) {
             let mut standing = Standing::new(most);
@@ -180,7 +180,7 @@ mod tests {
                             prop_assert!(!began_to_enter && replayed.remove(&id) && !is_top(id));
                             prop_assert_eq!(*stayed_ns, now - since.remove(&id).unwrap());
                             prop_assert_eq!(*at, place(id).map(|place| (place as u32 + 1, objects[place].1)));
-                            // Whoever still has a row is described by it.
+                            // An object that still has a row is described by that row.
                             prop_assert_eq!(object[1] == Field::U64(now), at.is_some());
                             prop_assert_eq!(*sure, (0..objects.len().min(most)).all(|place| (place as u32) < proven));
                             left += 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs of a family, as they were compiled for kernels that have more or less. What a kernel lacks is found out
-//! by trying: of a family with more than one build, `probe.bpf.c` has programs that need one thing each, which are
-//! loaded and never run.
+//! The builds of a family's programs, compiled for kernels that have more or fewer features. Missing features are found by
+//! trying: for a family with more than one build, `probe.bpf.c` has programs that need one feature each. They are loaded and
+//! never run.
 
 use std::mem::size_of;
 use std::sync::OnceLock;
@@ -16,100 +16,101 @@ use crate::maps::Maps;
 use crate::report::{Obstacle, obstacle};
 use crate::{Error, Options, bpf};
 
-/// Something that came after the oldest kernel that a family is for, and what is the case without it.
+/// A feature that came after the oldest kernel that a family is for, and the consequence of its absence.
 #[derive(Clone, Debug)]
 pub struct Feature {
-    /// How it is found out whether the kernel has it.
+    /// How the kernel is probed for it.
     pub probe: Probe,
-    /// What it is.
+    /// Its description.
     pub name: &'static str,
-    /// How things are without it.
+    /// The consequence of its absence.
     pub without: &'static str,
 }
 
-/// How it is found out whether a feature is there.
+/// How the kernel is probed for a feature.
 #[derive(Clone, Copy, Debug)]
 pub enum Probe {
-    /// By a program that needs it, of the family's `probe.bpf.c`.
+    /// By a program of the family's `probe.bpf.c` that needs it.
     Program(&'static str),
-    /// By what the kernel says of itself.
+    /// By what the kernel reports about itself.
     Told(fn() -> bool),
 }
 
-/// What pushes, before a snapshot, what objects have used and was not pushed yet, and orders them, whatever the delay.
+/// The programs that, before a snapshot, push usage of objects that was not pushed yet, and order these objects, whatever the
+/// delay.
 #[derive(Clone, Debug)]
 pub struct Settle {
     /// The compiled programs.
     pub object: &'static [u8],
-    /// The one of them that goes over a map. It writes something for each object of which it could not push all, as another
-    /// CPU is at it: then it is run again.
+    /// The program among them that goes over a map. It writes output for each object whose usage it could not push completely,
+    /// because another CPU holds it: then it is run again.
     pub program: &'static str,
     /// The map, one of [`Build::maps`].
     pub over: &'static str,
     /// Maps of these programs whose size is known when they are loaded.
     pub sizes: Vec<MapSize>,
-    /// Where objects are counted by the kernel itself (`observe/records.h`): a map of [`Build::maps`] with the moment from which on
-    /// each table counts, a u64 for each table of each bank. The programs have a map `.data.moment` then, with the moment of
-    /// their latest run, in jiffies and in nanoseconds.
+    /// Where the kernel itself counts objects (`observe/records.h`): a map of [`Build::maps`] with the moment from which on each
+    /// table counts, a u64 for each table of each bank. The programs then have a map `.data.moment` with the moment of their
+    /// latest run, in jiffies and in nanoseconds.
     pub since: Option<&'static str>,
-    /// A map of [`Build::maps`] with a u64 that programs compute from the settings: after a change it is 0 until they compute it
+    /// A map of [`Build::maps`] with a u64 that programs compute from the settings. After a change it is 0 until they compute it
     /// again.
     pub computed: Option<&'static str>,
 }
 
 /// One way to compile a family's programs.
 pub struct Build {
-    /// The programs that push.
+    /// The pushing programs.
     pub observer: &'static [u8],
-    /// The programs that read: `observe/ranked_snapshot.bpf.h`.
+    /// The reading programs: `observe/ranked_snapshot.bpf.h`.
     pub snapshot: &'static [u8],
-    /// Where the first are attached, births before pushes, so that nothing is seen without its owner.
+    /// Where the pushing programs are attached: births before pushes, so that no push is seen without its owner.
     pub hooks: Vec<Hook>,
-    /// Finds the objects that were there before the hooks were attached.
+    /// Finds the objects that existed before the hooks were attached.
     pub adopt: fn(&Object) -> Result<(), Error>,
-    /// When: just before this program is attached, or after all are.
+    /// When objects are adopted: just before this program is attached, or (`None`) after all are.
     pub adopt_before: Option<&'static str>,
-    /// Attaches what orders all objects of a sample again, by its number.
+    /// Attaches the iterators that order all objects of a sample again. The sample is given by its number.
     pub refill: fn(&Object, &Maps, sample: u32) -> Result<Refill, Error>,
-    /// Where the programs leave something that is to be settled. They order an object whenever they push to it.
+    /// How a rest is settled, where the programs leave one. They order an object whenever they push to it.
     pub settle: Option<Settle>,
-    /// What the programs' constants say that this build is ([`Constant::Build`](super::Constant::Build)), where what it
-    /// keeps in objects is not what the others do.
+    /// The number of this build in the programs' constants ([`Constant::Build`](super::Constant::Build)), where its objects hold
+    /// other data than in other builds.
     pub number: u32,
-    /// How it counts what samples show, by the sample's name, where builds differ in that.
+    /// How it counts the values of samples, by the sample's name, where builds differ in that.
     pub ways: Vec<(&'static str, &'static str)>,
-    /// Maps of its state besides those that all families have, by what their names end with.
+    /// Maps of its state in addition to the maps that all families have, by the ends of their names.
     pub maps: Vec<&'static str>,
     /// Maps whose size is known when they are made.
     pub sizes: Vec<MapSize>,
-    /// Where rows of what has ended stay until they have aged out.
+    /// State that is kept of ended objects, whose rows stay until they have aged out.
     pub keeps: Option<Keeps>,
 }
 
-/// What is kept of objects that have ended: see the engine's `keep.h`.
+/// State that is kept of ended objects: see the engine's `keep.h`.
 #[derive(Clone, Copy, Debug)]
 pub struct Keeps {
-    /// The samples that keep any, which are the first ones and have one bank each.
+    /// The number of samples that keep any. They are the first ones, and have one bank each.
     pub samples: u32,
-    /// Their tables that do, which are the first ones.
+    /// The number of tables of each sample that keep any. They are the first ones.
     pub tables: u32,
-    /// Bytes of what a slot of a table keeps.
+    /// Bytes that are kept for a slot of a table.
     pub size: usize,
 }
 
 impl Keeps {
-    /// The map of what is kept, by slot.
+    /// The map of the kept state, by slot.
     pub const KEPT: &str = "kept";
-    /// The map of what is known of what has ended, by table.
+    /// The map of the `ts_ended` structures, by table.
     pub const ENDED: &str = "ended";
 
-    /// Both maps, for tables of so many entries: the bytes of a value, and how many values.
+    /// Both maps, for tables of `entries` entries: the name, the bytes of a value, and the number of values.
     pub fn sizes(self, cpus: u32, entries: u32) -> [(&'static str, usize, u32); 2] {
         let tables = cpus.saturating_mul(self.samples * self.tables);
         [(Self::KEPT, self.size, tables.saturating_mul(entries)), (Self::ENDED, size_of::<ts_ended>(), tables)]
     }
 
-    /// The number of a table's entry in the map [`ENDED`](Self::ENDED); `None`: it keeps nothing.
+    /// The index of a table's entry in the map [`ENDED`](Self::ENDED); `None`: the table keeps nothing.
     pub fn place(self, cpu: u32, bank: u32, table: u32) -> Option<usize> {
         let keeps = bank < self.samples && table < self.tables;
         keeps.then(|| ((cpu * self.samples + bank) * self.tables + table) as usize)
@@ -123,11 +124,11 @@ pub struct MapSize {
     pub map: &'static str,
     /// Bytes of a value.
     pub value: usize,
-    /// How many there are.
+    /// The number of values.
     pub entries: Entries,
 }
 
-/// How many values a map has.
+/// The number of values in a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entries {
     /// One for each CPU.
@@ -136,43 +137,43 @@ pub enum Entries {
     Groups,
 }
 
-/// All builds of a family, and which of them this kernel takes.
+/// All builds of a family, and the choice of one for this kernel.
 pub struct Builds {
     full: Build,
     plain: Option<Plain>,
-    /// The best one first.
+    /// Better builds, the best one first.
     better: Vec<Better>,
-    /// What tells what the kernel has.
+    /// The programs that probe the kernel.
     probes: Option<&'static Probes>,
 }
 
-/// A compiled `probe.bpf.c`, whose programs need one thing each that a kernel may lack. Families may have one in common.
+/// A compiled `probe.bpf.c`, whose programs need one feature each that a kernel may lack. Families may share one.
 pub struct Probes {
     object: &'static [u8],
-    /// Those of its programs that the kernel does not take; asked once.
+    /// The programs that the kernel refuses, tried once.
     missing: OnceLock<Vec<String>>,
 }
 
 impl Probes {
-    /// These programs.
+    /// Probes by these programs.
     pub const fn new(object: &'static [u8]) -> Self {
         Self { object, missing: OnceLock::new() }
     }
 
-    /// Those that this kernel does not take, or does not let this user have.
+    /// The programs that this kernel refuses, or does not let this user load.
     fn missing(&self) -> &[String] {
         self.missing.get_or_init(|| missing(self.object))
     }
 }
 
-/// The build for kernels that lack something.
+/// The build for kernels that lack a feature.
 struct Plain {
     build: Build,
     needed: Vec<Feature>,
     since: &'static str,
 }
 
-/// A build that is preferred to the full one and to those behind it, where the kernel has what it needs.
+/// A build that is preferred to the full one, and to the better ones after it, where the kernel has the features that it needs.
 struct Better {
     build: Build,
     needed: Vec<Feature>,
@@ -182,7 +183,7 @@ struct Better {
 /// One of a family's builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The usual one.
+    /// The usual build.
     Full,
     /// See [`Builds::or_plain`].
     Plain,
@@ -191,26 +192,26 @@ pub enum Which {
 }
 
 impl Builds {
-    /// The only one: there is no kernel that has BTF and lacks anything that it needs.
+    /// A single build: every kernel that has BTF has all that it needs.
     pub fn one(build: Build) -> Self {
         Self { full: build, plain: None, better: Vec::new(), probes: None }
     }
 
-    /// One for kernels that have these features, and a plain one for those that lack any of them. They came with Linux
-    /// `since`, as people are told.
+    /// Adds a plain build for kernels that lack any of these features, which the full build needs. They came with Linux `since`,
+    /// in a form for people.
     #[must_use]
     pub fn or_plain(self, plain: Build, needed: Vec<Feature>, since: &'static str) -> Self {
         Self { plain: Some(Plain { build: plain, needed, since }), ..self }
     }
 
-    /// By what it is found out which features the kernel has.
+    /// Sets the programs that probe the kernel.
     #[must_use]
     pub fn probed(self, probes: &'static Probes) -> Self {
         Self { probes: Some(probes), ..self }
     }
 
-    /// One that is taken instead of the full one, and of better ones that are given later, where it is `wanted` and the
-    /// kernel has these features, too.
+    /// Adds a build that replaces the full one, and better ones that are added later, where it is `wanted` and the kernel also
+    /// has these features.
     #[must_use]
     pub fn or_better(mut self, build: Build, needed: Vec<Feature>, wanted: fn() -> bool) -> Self {
         self.better.push(Better { build, needed, wanted });
@@ -230,25 +231,25 @@ impl Builds {
         needed.iter().filter(lacks).cloned().collect()
     }
 
-    /// Which of the features this kernel lacks that the full build needs, or does not let this user have.
+    /// The features that the full build needs, and that this kernel lacks or does not let this user have.
     pub fn lacking(&self) -> Vec<Feature> {
         self.plain.as_ref().map(|plain| self.are_missing(&plain.needed)).unwrap_or_default()
     }
 
-    /// The same of those that a better build needs beyond these.
+    /// The features that a better build needs in addition, and that this kernel lacks or does not let this user have.
     pub fn lacking_for_better(&self, which: usize) -> Vec<Feature> {
         self.better.get(which).map(|better| self.are_missing(&better.needed)).unwrap_or_default()
     }
 
-    /// What keeps it from being known which build this kernel takes: programs that were refused were refused to this
-    /// process, and not by what the kernel lacks.
+    /// The obstacle that hides which build this kernel takes: programs were refused to this process, and not because the kernel
+    /// lacks a feature.
     pub fn unknown(&self) -> Option<Obstacle> {
         let better = |which| !self.lacking_for_better(which).is_empty();
         let refused = !self.lacking().is_empty() || (0..self.better.len()).any(better);
         obstacle().filter(|_| refused && !is_plain())
     }
 
-    /// The one for this kernel.
+    /// The build for this kernel.
     pub fn chosen(&self) -> Which {
         if !self.lacking().is_empty() {
             return Which::Plain;
@@ -257,8 +258,9 @@ impl Builds {
         self.better.iter().position(is_taken).map_or(Which::Full, Which::Better)
     }
 
-    /// The one whose programs have made what is pinned, by what their constants say; where that is true of several, which
-    /// differ in their hooks, the one with the most programs of its hooks in place. If the programs are lost, the one for this kernel.
+    /// The build whose programs made the pinned state, by the number in their constants. If several builds have that number, and
+    /// differ in their hooks, it is the one with the most programs of its hooks in place. If the programs are lost, it is the one
+    /// for this kernel.
     pub fn numbered(&self, number: u32, is_there: impl Fn(&str) -> bool) -> Which {
         let there = |which| self.build(which).hooks.iter().filter(|hook| is_there(&hook.program)).count();
         let usual = if self.lacking().is_empty() { Which::Full } else { Which::Plain };
@@ -268,7 +270,7 @@ impl Builds {
         numbered.max_by_key(|which| (there(*which), *which == chosen)).unwrap_or(usual)
     }
 
-    /// One of them.
+    /// One of the builds.
     pub fn build(&self, which: Which) -> &Build {
         match which {
             Which::Plain => self.plain.as_ref().map_or(&self.full, |plain| &plain.build),
@@ -277,20 +279,20 @@ impl Builds {
         }
     }
 
-    /// Those of a build's hooks that this kernel has a use for.
+    /// The hooks of a build that apply to this kernel.
     pub fn hooks_of(&self, which: Which) -> Vec<Hook> {
         let has = |probe: &str| !self.missing().iter().any(|name| name == probe);
         self.build(which).hooks.iter().filter(|hook| hook.is_for(has)).cloned().collect()
     }
 
-    /// What to do about what is lacking.
+    /// Advice about the missing features.
     pub fn advice(&self) -> String {
         let Some(plain) = &self.plain else { return String::new() };
         let what = if plain.needed.len() == 1 { "has it" } else { "has all of it" };
         format!("a kernel of {} or later {what}", plain.since)
     }
 
-    /// Every place where programs may be attached, whichever the build.
+    /// Every place where programs may be attached, in any build.
     pub fn hooks(&self) -> Vec<Hook> {
         let mut all = self.full.hooks.clone();
         let plain = self.plain.iter().flat_map(|plain| &plain.build.hooks);
@@ -304,7 +306,7 @@ impl Builds {
 }
 
 impl Build {
-    /// Programs that find no objects from before, and keep no maps but those that all families have.
+    /// Programs that find no earlier objects, and keep only the maps that all families have.
     pub fn new(
         observer: &'static [u8],
         snapshot: &'static [u8],
@@ -327,7 +329,7 @@ impl Build {
         }
     }
 
-    /// Sizes the maps that have their size from elsewhere.
+    /// Sizes the maps whose size depends on the options or on the number of CPUs.
     pub fn resize(&self, object: &mut OpenObject, options: &Options, cpus: u32) -> Result<(), Error> {
         for size in &self.sizes {
             size.set(object, cpus, options.groups)?;
@@ -352,13 +354,13 @@ impl MapSize {
         bpf::resize(object, self.map, self.value, entries)
     }
 
-    /// A map of so many `T`.
+    /// A map of `entries` values of the type `T`.
     pub fn of<T>(map: &'static str, entries: Entries) -> Self {
         Self { map, value: size_of::<T>(), entries }
     }
 }
 
-/// Set to anything, everything is taken to be lacking: to try and to test the plain builds on any kernel.
+/// If this is set to any text, all features count as missing: to try and to test the plain builds on any kernel.
 const PLAIN: &str = "TOPSTAT_PLAIN";
 
 fn is_plain() -> bool {
@@ -371,7 +373,8 @@ fn missing(probe: &[u8]) -> Vec<String> {
     if is_plain() {
         return names;
     }
-    // Mostly there are all; each object that is loaded reads all of the kernel's types.
+    // Mostly the kernel takes them all. They are tried together first, since each object that is loaded reads all of the kernel's
+    // types.
     if let Some(refused) = refused(probe, |_| true) {
         return refused;
     }
@@ -379,8 +382,8 @@ fn missing(probe: &[u8]) -> Vec<String> {
     names.into_iter().filter(one).collect()
 }
 
-/// Those of these programs that can't be attached, where all of them load. A kernel may load programs at functions that it
-/// can't attach any to.
+/// The programs that can't be attached; `None` if any of these programs does not load. A kernel may load programs at functions
+/// that it can't attach any to.
 fn refused(probe: &[u8], wanted: impl Fn(&str) -> bool) -> Option<Vec<String>> {
     let mut object = bpf::open("probe", probe).ok()?;
     for mut program in object.progs_mut() {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the programs of a family are told before they are loaded, and what is read of it from those that are.
+//! The constants of a family's programs: set before the programs are loaded, and read from loaded ones.
 
 use topstat_engine::abi::ts_shape;
 
 use crate::{Error, MAX_GROUPS, Options, bpf, clock, process};
 
-/// The structure of a family's constants. It begins with a `ts_shape`, and is 0 where nothing is said.
+/// The structure of a family's constants. It begins with a `ts_shape`, and is 0 where no field sets it.
 pub struct Constants {
     size: usize,
     fields: Vec<(usize, Constant)>,
 }
 
-/// What a field of the constants holds.
+/// The meaning of a field of the constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Constant {
-    /// `u32`: whether objects are threads, where they would be processes.
+    /// `u32`: whether objects are threads instead of processes.
     ByThread,
     /// `u32`: the v1 hierarchy to ask for cgroups.
     V1Controller,
@@ -22,14 +22,14 @@ pub enum Constant {
     Groups,
     /// `u32`: [`Build::number`](super::Build::number).
     Build,
-    /// `u64`: how long a jiffy is.
+    /// `u64`: the length of a jiffy, in ns.
     JiffyNs,
-    /// `u32`: a number of the family's own.
+    /// `u32`: a number that the family defines.
     Number(u32),
 }
 
 impl Constants {
-    /// Of so many bytes, with these fields at these offsets.
+    /// A structure of `size` bytes, with these fields at these offsets.
     pub fn new(size: usize, fields: impl IntoIterator<Item = (usize, Constant)>) -> Self {
         Self { size, fields: fields.into_iter().collect() }
     }
@@ -62,7 +62,7 @@ impl Constants {
         Ok(bytes)
     }
 
-    /// A number in the constants of programs that are loaded; `None`: the family has no such field.
+    /// A number in the constants of loaded programs; `None`: the family has no such field.
     pub fn read(&self, constant: Constant, bytes: &[u8]) -> Option<u32> {
         let (at, _) = self.fields.iter().find(|(_, field)| *field == constant)?;
         bytes.get(*at..)?.first_chunk().copied().map(u32::from_ne_bytes)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a family is: data, and functions where something is its own and can't be said otherwise.
+//! Describes a family by data, and by functions where it differs in ways that data can't express.
 //!
-//! Nothing in here knows which families there are ([`catalogue`](crate::catalogue)) or how one is read
-//! (`ranking`, `families/account`).
+//! The code in here knows neither the list of families ([`catalogue`](crate::catalogue)) nor how one is read (`ranking`,
+//! `families/account`).
 
 mod build;
 pub mod columns;
@@ -37,25 +37,25 @@ use crate::report::Check;
 pub struct Family {
     /// Its folder: `inet`.
     pub name: String,
-    /// The version of its structures: what is pinned of another one can't be used.
+    /// The version of its structures: state that was pinned by another version can't be used.
     pub abi: u32,
-    /// Its samples; their order is that of the banks.
+    /// Its samples, in the order of their banks.
     pub samples: Vec<Arc<SampleInfo>>,
-    /// What it is, which says how it is loaded and read.
+    /// Its kind, which determines how it is loaded and read.
     pub kind: Kind,
-    /// The oldest Linux that it is promised for, and tested on.
+    /// The oldest Linux that it supports, and is tested on.
     pub since: (u32, u32),
-    /// Whether the kernel gives it anything to count just now. What is pinned stays of use all the same.
+    /// Whether the kernel gives it anything to count at present. Pinned state stays usable.
     ///
     /// # Errors
     /// [`Error::SwitchedOff`] or [`Error::Unsupported`].
     pub ready: fn() -> Result<(), Error>,
-    /// What the family needs or tells, beyond what all of its kind do.
+    /// Checks of the family, in addition to the checks for all families of its kind.
     pub check: fn() -> Vec<Check>,
 }
 
 impl Family {
-    /// A family of ranked tables which is ready wherever its programs load, and has nothing more to check.
+    /// A family of ranked tables that is ready wherever its programs load, and has no further checks.
     pub fn ranked(
         name: &str,
         abi: u32,
@@ -87,7 +87,7 @@ impl Family {
         }
     }
 
-    /// The names of all programs that it may have attached, gates among them.
+    /// The names of all programs that it may have attached, including gates.
     pub fn programs(&self) -> Vec<String> {
         match &self.kind {
             Kind::Ranked(ranked) => {
@@ -100,7 +100,7 @@ impl Family {
         }
     }
 
-    /// The samples that there are on this kernel.
+    /// The samples that this kernel has.
     pub fn there(&self) -> Vec<Arc<SampleInfo>> {
         match &self.kind {
             Kind::Counters(counting) => counting::there(self, counting),
@@ -108,7 +108,7 @@ impl Family {
         }
     }
 
-    /// The names of what the values of one of its tables are made of.
+    /// The names of the parts of a table's values.
     pub fn parts(&self, table: &TableInfo) -> Vec<String> {
         match &self.kind {
             Kind::Ranked(ranked) => ranked.parts.clone(),
@@ -128,73 +128,73 @@ impl Family {
 pub enum Kind {
     /// Tables that rank objects in the kernel.
     Ranked(Arc<Ranked>),
-    /// An account of which every interval adds up.
+    /// An account, which adds up in every interval.
     Account(Account),
-    /// Counters that the kernel keeps anyway: nothing is attached, and nothing pushed.
+    /// Counters that the kernel keeps anyway: nothing is attached, and nothing is pushed.
     Counters(Counting),
     /// Events, one by one.
     Events(Arc<Streaming>),
-    /// Stacks of the kernel, sampled for as long as somebody reads.
+    /// Stacks of the kernel, sampled while a reader exists.
     Stacks(Sampling),
 }
 
-/// What sampling stacks takes.
+/// How stacks are sampled.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
     /// Loads the program that samples.
     ///
     /// # Errors
-    /// What of it this kernel or this user does not allow.
+    /// This kernel or this user does not allow it.
     pub try_load: fn() -> Result<(), Error>,
 }
 
-/// What reading counters takes.
+/// How counters are read.
 #[derive(Clone, Copy)]
 pub struct Counting {
-    /// Loads the programs that read, as for all counters.
+    /// Loads the reading programs, as for all counters.
     ///
     /// # Errors
-    /// What of it this kernel or this user does not allow.
+    /// This kernel or this user does not allow it.
     pub try_load: fn() -> Result<(), Error>,
     /// The names of the samples that this kernel counts.
     pub there: fn() -> Vec<String>,
-    /// Opens what reads the tables.
+    /// Opens the reader of the tables.
     ///
     /// # Errors
-    /// When what the options name is not there.
+    /// An object that the options name does not exist.
     pub open: fn(&Options, &Whose) -> Result<Tallier, Error>,
-    /// The names of what the values of a table are made of.
+    /// The names of the parts of a table's values.
     pub parts: fn(&TableInfo) -> &'static [&'static str],
 }
 
-/// What loading and reading ranked tables takes.
+/// How ranked tables are loaded and read.
 pub struct Ranked {
-    /// Banks of a sample, a power of two. A bank has four tables; table `number` is in that of `number / 4`.
+    /// Banks of a sample, a power of two. A bank has four tables; table `number` is in bank `number / 4`.
     pub sample_banks: u32,
-    /// The programs, as they were compiled for kernels that have more or less.
+    /// The programs, compiled for kernels that have more or fewer features.
     pub builds: Builds,
-    /// What the programs are told before they are loaded.
+    /// The constants that the programs get before they are loaded.
     pub constants: Constants,
-    /// Bytes of a section before its rows: a `ts_section`, and what the family has behind it.
+    /// Bytes of a section before its rows: a `ts_section`, and the family's data behind it.
     pub section_head: usize,
-    /// Bytes of a row: a `ts_row`, and what describes the object.
+    /// Bytes of a row: a `ts_row`, and the description of the object.
     pub row: usize,
-    /// Whether there are events of which its observer can't tell how much they are, so that they are not pushed.
+    /// Whether its observer does not know the amount of some events, which it does not push then.
     pub opaque: bool,
-    /// Whether its objects have a bounded number of places.
+    /// Whether the number of its objects is bounded.
     pub full: bool,
-    /// Whether an amount takes two events, and the first may have been missed.
+    /// Whether an amount takes two events. The first one may have been missed.
     pub unmatched: bool,
-    /// What the names of its values' parts are: `rx`, `tx`.
+    /// The names of the parts of its values: `rx`, `tx`.
     pub parts: Vec<String>,
-    /// What of a table could not be counted for reasons of the family's own.
+    /// Counts of losses that only this family has.
     pub lost: Vec<OwnLost>,
     /// A row that no CPU ranks.
     pub unranked: Option<UnrankedRow>,
 }
 
 impl Ranked {
-    /// Tables read by sections `S` with rows `R`: one bank to a sample, values of one part, and nothing of the family's own.
+    /// Tables that are read by sections `S` with rows `R`: one bank per sample, values of one part, and no extras of the family.
     pub fn new<S, R>(builds: Builds, constants: Constants) -> Self {
         Self {
             sample_banks: 1,
@@ -212,26 +212,26 @@ impl Ranked {
     }
 }
 
-/// What an account is loaded by.
+/// How an account is loaded.
 #[derive(Clone)]
 pub struct Account {
-    /// The sample of the same objects: whoever asks whether that can be had wants to know of the account, too.
+    /// The sample of the same objects: a check of that sample also checks the account.
     pub beside: &'static str,
     /// The names of all programs that it may have attached.
     pub programs: fn() -> Vec<String>,
-    /// Loads and attaches it, for as long as the reader lives; user and system of the processes in `exact` are told apart
-    /// by their system calls.
+    /// Loads and attaches it, for as long as the reader lives. User and system time of the processes in `exact` are separated by
+    /// their system calls.
     pub load: LoadAccount,
 }
 
 /// See [`Account::load`].
 pub type LoadAccount = fn(&AccountOptions, exact: &[u32]) -> Result<Box<dyn AccountReader>, Error>;
 
-/// What to account for.
+/// Options of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountOptions {
-    /// Interrupts and softirqs are taken apart from the tasks that they interrupt. It costs two looks at the clock for
-    /// each of them.
+    /// Whether interrupts and softirqs are counted apart from the tasks that they interrupt. It costs two readings of the clock
+    /// for each of them.
     pub interrupts: bool,
 }
 
@@ -243,46 +243,47 @@ impl Default for AccountOptions {
 
 /// Reads an account.
 pub trait AccountReader: Send {
-    /// What was used since the previous call, or since the reader was made.
+    /// The usage since the previous call, or since the reader was made.
     ///
     /// # Errors
-    /// When the kernel does not run the programs that read, or something holds up all readers.
+    /// The kernel does not run the reading programs, or all readers are held up.
     fn interval(&mut self, each: Each) -> Result<Interval, Error>;
 
-    /// Takes down who has ended. To be called every second or so where intervals are long: the kernel keeps only so many.
+    /// Records the tasks that have ended. To be called every second or so where intervals are long: the kernel keeps a limited
+    /// number of them.
     fn poll(&mut self);
 }
 
-/// A count of what is lost, in a map of one `u64`.
+/// A count of losses, in a map of one `u64`.
 pub struct OwnLost {
     /// The table.
     pub table: String,
     /// Its name in outputs: `impossible`.
     pub name: String,
-    /// What the map's name ends with. It must be one of [`Build::maps`].
+    /// The end of the map's name. The map must be one of [`Build::maps`].
     pub map: String,
 }
 
-/// The bytes of a row of a bank's table that no CPU ranks, at the moment of a snapshot.
+/// The bytes of a row that no CPU ranks, for a bank's table, at the moment of a snapshot.
 pub type UnrankedRow = fn(&Maps, bank: u32, table: u32, tick: &ts_tick) -> Option<Vec<u8>>;
 
-/// What the objects of a sample are, by the kernel's storage that they live in.
+/// The kind of a sample's objects, by the kernel's storage that they live in.
 #[derive(Clone, Copy, Debug)]
 pub enum Objects {
     /// Sockets.
     Socket,
-    /// Processes, or threads where that is asked for.
+    /// Processes, or threads where the options ask for them.
     Task,
     /// Control groups.
     Cgroup,
-    /// What a key of the family's own tells apart, in a bounded hash.
+    /// Objects that a key of the family tells apart, in a bounded hash.
     Keyed,
-    /// What the kernel counts anyway: nothing is made for it.
+    /// Objects that the kernel counts anyway: nothing is made for them.
     Counter,
 }
 
 impl Objects {
-    /// Where they live, for people.
+    /// Their storage, for people.
     pub fn storage(self) -> &'static str {
         match self {
             Self::Socket => "socket storage",
@@ -296,25 +297,25 @@ impl Objects {
 
 /// How all objects of a sample are ordered again.
 pub struct Refill {
-    /// Iterators, to be read out one after the other.
+    /// Iterators, which are read out one after the other.
     pub iterators: Vec<Link>,
-    /// Whether they find all objects; where they don't, nothing is proven by them.
+    /// Whether they find all objects; if they don't, they prove nothing.
     pub whole: bool,
 }
 
 impl Refill {
-    /// By a program that goes over all that is in a map: the storage, or the hash, of the objects.
+    /// A refill by a program that goes over all entries of a map: the storage, or the hash, of the objects.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel does not attach the program.
     pub fn over_map(object: &Object, map: &MapHandle, program: &str) -> Result<Self, Error> {
         Self::by(program, bpf::program(object, program)?.attach_iter(map.as_fd()))
     }
 
-    /// By a program that goes over all tasks.
+    /// A refill by a program that goes over all tasks.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel does not attach the program.
     pub fn over_tasks(object: &Object, program: &str) -> Result<Self, Error> {
         Self::by(program, bpf::program(object, program)?.attach())
     }

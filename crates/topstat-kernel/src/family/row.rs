@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the bytes of a row to the fields that describe its object.
+//! Turns the bytes of a row into the fields that describe its object.
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,18 +10,18 @@ use crate::cgroup::Paths;
 use crate::container::container;
 use crate::process::{self, abi::process_who};
 
-/// A column, where its value is in a row, and whether rows can be chosen by it.
+/// A column, the place of its value in a row, and the option by which rows can be chosen.
 #[derive(Clone, Debug)]
 pub struct RowColumn {
-    /// As it is shown.
+    /// The column, as it is shown.
     pub column: Column,
-    /// Where it is.
+    /// The place of its value.
     pub from: FieldAt,
     /// The option by which users choose rows. Columns may share one: a row is chosen if any of them has the value.
     pub filter: Option<Filter>,
 }
 
-/// Where a field is: offsets in the row.
+/// The place of a field, by offsets in the row.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldAt {
     /// `u16`.
@@ -30,34 +30,34 @@ pub enum FieldAt {
     U32(usize),
     /// `u64`.
     U64(usize),
-    /// `u32`, of which 0 says that it is not known.
+    /// `u32`; 0 stands for an unknown value.
     KnownU32(usize),
-    /// `u64`, of which 0 says that it is not known.
+    /// `u64`; 0 stands for an unknown value.
     KnownU64(usize),
     /// `u64` pages of memory, shown as bytes.
     Pages(usize),
-    /// `u32`, by which one of these names is chosen; an empty one is none, and a number that has none is shown as it is.
+    /// `u32`, an index into these names. An empty name is no value, and a number without a name is shown as it is.
     Named(usize, &'static [&'static str]),
-    /// `u32`: the number of an error of the kernel's, shown as the C library says it; 0 is none.
+    /// `u32`: the number of a kernel error, shown in the words of the C library; 0 is no value.
     Error(usize),
-    /// An address of 16 bytes, of an IPv4 one the first four; and an `u32` that says of which family it is.
+    /// An address of 16 bytes, of IPv4 the first four; and an `u32` with its address family.
     Address {
-        /// Where the bytes are.
+        /// The offset of the bytes.
         at: usize,
-        /// Where the address family is.
+        /// The offset of the address family.
         family: usize,
     },
-    /// A name as the kernel has it, up to the first zero, of so many bytes at most; an empty one is none.
+    /// A name as the kernel keeps it, up to the first zero: its offset, and its most bytes. An empty name is no value.
     Name(usize, usize),
-    /// `u8`, which says which of these words it is.
+    /// `u8`, an index into these words.
     Word(usize, &'static [&'static str]),
-    /// `u8`, which says whether something is so.
+    /// `u8`: whether the mark is set.
     Mark(usize),
     /// The path of the control group of a `struct process_who`.
     Cgroup(usize),
-    /// The container that the path names which an earlier column of the row has.
+    /// The container in the path that an earlier column of the row has.
     Container,
-    /// In no row: what reads counters says it by itself.
+    /// In no row: the reader of counters gives the value itself.
     Told,
 }
 
@@ -66,28 +66,28 @@ pub enum FieldAt {
 pub struct Filter {
     /// Its name: `port`.
     pub option: String,
-    /// What stands for its value in help: `PORT`.
+    /// The placeholder of its value in help: `PORT`.
     pub value: String,
-    /// What it does, for people.
+    /// Its effect, for people.
     pub about: String,
-    /// What is looked for.
+    /// The kind of its value.
     pub by: FilterBy,
 }
 
-/// What an option looks for.
+/// The kind of value that an option looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterBy {
-    /// A number, to this one at most.
+    /// A number, up to this one.
     Number(u64),
-    /// A name, exactly, as far as the kernel keeps names of processes.
+    /// An exact name, as far as the kernel keeps names of processes.
     Comm,
-    /// A path and all below it, or some text in it.
+    /// A path and all below it, or a text in the path.
     Path,
-    /// A text, exactly.
+    /// An exact text.
     Text,
     /// An address of IPv4 or IPv6.
     Address,
-    /// Whether it is marked: `yes` or `no`.
+    /// Whether the mark is set: `yes` or `no`.
     Mark,
 }
 
@@ -102,7 +102,7 @@ impl RowColumn {
         Self { column: Column::optional(name, kind), from, filter: None }
     }
 
-    /// The same, by which rows can be chosen.
+    /// This column, with an option by which rows can be chosen.
     #[must_use]
     pub fn by(self, option: &str, value: &str, about: &str, by: FilterBy) -> Self {
         let [option, value, about] = [option, value, about].map(str::to_owned);
@@ -110,7 +110,7 @@ impl RowColumn {
     }
 }
 
-/// The fields of a row. What is not in it is not known.
+/// The fields of a row. A value that the row does not have is unknown.
 pub fn describe(columns: &[RowColumn], row: &[u8], paths: &mut Paths) -> Vec<Field> {
     let mut path = None;
     columns.iter().map(|column| field(column.from, row, paths, &mut path).unwrap_or(Field::None)).collect()
@@ -148,10 +148,10 @@ fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>
     })
 }
 
-/// An error of the kernel's by its number, in words.
+/// The text of a kernel error, by its number.
 fn error_text(number: u32) -> String {
     let text = std::io::Error::from_raw_os_error(i32::try_from(number).unwrap_or(0)).to_string();
-    // The number behind it says nothing more.
+    // The number at the end of the text adds nothing.
     text.rsplit_once(" (os error").map_or_else(|| text.clone(), |(words, _)| words.to_owned())
 }
 
@@ -159,7 +159,7 @@ fn chunk<const N: usize>(row: &[u8], at: usize) -> Option<[u8; N]> {
     row.get(at..)?.first_chunk().copied()
 }
 
-/// An address; an IPv4 address mapped into IPv6 is shown as what it is.
+/// An address. An IPv4 address that is mapped into IPv6 is shown as IPv4.
 fn address(family: u32, bytes: [u8; 16]) -> IpAddr {
     const AF_INET6: u32 = libc::AF_INET6 as u32;
     let [a, b, c, d, ..] = bytes;
@@ -190,7 +190,7 @@ mod tests {
             column(FieldAt::Name(16, 16)),
             column(FieldAt::Name(48, 16)),
             column(FieldAt::Address { at: 32, family: 12 }),
-            column(FieldAt::U64(60)), // not all of it is in the row
+            column(FieldAt::U64(60)), // the row has only a part of it
         ];
         let fields = describe(&columns, &row, &mut Paths::new(None));
         let ip = Field::Ip(Ipv4Addr::new(10, 0, 0, 1).into());

@@ -12,28 +12,28 @@ use super::{Objects, RowColumn};
 pub struct SampleInfo {
     /// Its directory: `tcp_v4`.
     pub name: String,
-    /// What its objects are, for people.
+    /// Its objects, for people.
     pub about: String,
     /// Its tables.
     pub tables: Vec<Arc<TableInfo>>,
-    /// What its objects are, for the kernel.
+    /// The kind of its objects, for the kernel.
     pub objects: Objects,
-    /// What describes an object.
+    /// The columns that describe an object.
     pub columns: Vec<RowColumn>,
-    /// Which of those it is that one name means, where one name means several.
+    /// Which variant it is, where one name means several samples.
     pub variant: Option<Variant>,
 }
 
-/// One of several samples of the same kind: `tcp` means `tcp_v4` and `tcp_v6`.
+/// One of several samples of one kind: `tcp` means `tcp_v4` and `tcp_v6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
     /// The name that means all of them: `tcp`.
     pub of: String,
     /// The option that chooses this one: `-4`.
     pub option: char,
-    /// The same, in full: `--ipv4`.
+    /// The option in full: `--ipv4`.
     pub long: String,
-    /// What the option does, for people.
+    /// The effect of the option, for people.
     pub about: String,
 }
 
@@ -48,11 +48,11 @@ pub struct TableInfo {
     pub number: u32,
     /// How it values pushes.
     pub kind: TableType,
-    /// What its values count.
+    /// The unit of its values.
     pub unit: Unit,
     /// The title of its value column: `pps`.
     pub value_name: String,
-    /// What it ranks by, for people.
+    /// The quantity that it ranks by, for people.
     pub about: String,
 }
 
@@ -70,31 +70,31 @@ impl SampleInfo {
         Self { name: name.to_owned(), about: about.to_owned(), tables, objects, columns, variant: None }
     }
 
-    /// Whether its objects are processes, or threads where that is asked for
+    /// Whether its objects are processes, or threads where the options ask for them
     /// ([`Options::threads`](crate::Options::threads)).
     pub fn may_be_threads(&self) -> bool {
         matches!(self.objects, Objects::Task)
     }
 
-    /// Whether the kernel counts by itself what it ranks: totals are there at once.
+    /// Whether the kernel itself counts the values: totals are there at once.
     pub fn is_counted(&self) -> bool {
         matches!(self.objects, Objects::Counter)
     }
 
-    /// What describes an object, as outputs have it.
+    /// The columns that describe an object, as outputs have them.
     pub fn columns(&self) -> Vec<Column> {
         self.columns.iter().map(|column| column.column.clone()).collect()
     }
 }
 
 impl TableInfo {
-    /// A table of what was pushed in the last period, of no sample yet.
+    /// A table of all pushes in the last period, of no sample yet.
     pub fn dynamic(number: u32, name: &str, unit: Unit, value_name: &str, about: &str) -> Self {
         let [name, value_name, about] = [name, value_name, about].map(str::to_owned);
         Self { sample: String::new(), name, number, kind: TableType::Dynamic, unit, value_name, about }
     }
 
-    /// A table of all that was ever pushed, of no sample yet.
+    /// A table of all pushes ever, of no sample yet.
     pub fn running_total(number: u32, name: &str, unit: Unit, value_name: &str, about: &str) -> Self {
         Self { kind: TableType::Static, ..Self::dynamic(number, name, unit, value_name, about) }
     }

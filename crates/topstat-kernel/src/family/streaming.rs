@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a family of events is: programs that put records into a stream, and what these records are.
+//! A family of events: programs that put records into a stream, and the description of these records.
 
 use libbpf_rs::OpenObject;
 use topstat_model::events;
@@ -12,17 +12,17 @@ use crate::{Error, bpf, process};
 pub struct Streaming {
     /// The name by which users ask for it: `tcp`.
     pub source: String,
-    /// What its events tell, for people.
+    /// Its events, for people.
     pub about: String,
-    /// Its programs, all of which are attached, in the order in which the object has them.
+    /// Its programs. All of them are attached, in the order of the object.
     pub object: &'static [u8],
-    /// Finds what was there before, once the programs are attached: the name of an iterator.
+    /// The name of an iterator that finds earlier objects, once the programs are attached.
     pub adopt: Option<&'static str>,
-    /// Whether it is told of only where it is named: there would be too much of it.
+    /// Whether it is delivered only where it is named, since there would be too many events.
     pub asked: bool,
-    /// What the programs are told before they are loaded: the bytes of their constants.
+    /// The bytes of the constants that the programs get before they are loaded.
     pub constants: fn(&Options) -> Result<Vec<u8>, Error>,
-    /// The kinds of its events, by the number that records have.
+    /// The kinds of its events, by their number in records.
     pub kinds: Vec<EventKind>,
 }
 
@@ -30,32 +30,32 @@ pub struct Streaming {
 pub struct EventKind {
     /// Its name: `close`.
     pub name: &'static str,
-    /// When there is one, for people.
+    /// When an event of this kind occurs, for people.
     pub about: &'static str,
-    /// What a record says, without what all records begin with.
+    /// The fields of a record, without the head of all records.
     pub columns: Vec<RowColumn>,
     /// Bytes of a record before its payload.
     pub bytes: usize,
-    /// What stands for its payload, if it has one.
+    /// Its payload, if it has one.
     pub payload: Option<Payload>,
 }
 
-/// What the payload of a record is.
+/// The payload of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// Its name in outputs: `data`.
     pub name: &'static str,
-    /// Texts, each of which ends with a zero; otherwise it is one text or any bytes.
+    /// Whether it is a list of texts, each ended by a zero; otherwise it is one text or any bytes.
     pub list: bool,
 }
 
 impl EventKind {
-    /// One without a payload, whose records have so many bytes.
+    /// A kind without a payload, whose records have `bytes` bytes.
     pub fn new(name: &'static str, about: &'static str, bytes: usize, columns: Vec<RowColumn>) -> Self {
         Self { name, about, columns, bytes, payload: None }
     }
 
-    /// How it is shown, as an event of this source.
+    /// Its description in outputs, as an event of this source.
     pub fn shown(&self, source: &str) -> events::EventKind {
         let list = |list| if list { events::PayloadKind::List } else { events::PayloadKind::Bytes };
         let alias = |column: &RowColumn| column.filter.as_ref().map(|filter| filter.option.clone());
@@ -63,7 +63,7 @@ impl EventKind {
             source: source.to_owned(),
             event: self.name.to_owned(),
             columns: self.columns.iter().map(|column| column.column.clone()).collect(),
-            // What it is called anyway is no other name.
+            // An alias that equals the column's name is left out.
             aliases: self.columns.iter().map(|c| alias(c).filter(|alias| *alias != c.column.name)).collect(),
             payload: self.payload.map(|payload| (payload.name.to_owned(), list(payload.list))),
         }
@@ -71,7 +71,7 @@ impl EventKind {
 }
 
 impl Streaming {
-    /// The constants of programs that are told nothing but where processes belong.
+    /// Constants of programs that need only the v1 hierarchy to ask for cgroups.
     ///
     /// # Errors
     /// None.
@@ -87,10 +87,10 @@ impl Streaming {
         open.map(names).unwrap_or_default()
     }
 
-    /// Loads and attaches it, and drops it.
+    /// Loads and attaches it, then drops it.
     ///
     /// # Errors
-    /// What of it this kernel or this user does not allow.
+    /// This kernel or this user does not allow it.
     pub fn try_load(&self) -> Result<(), Error> {
         crate::events::try_load(self)
     }

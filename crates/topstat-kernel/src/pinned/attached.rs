@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is attached of topstat's, by the kernel's own list of links: whatever was pinned and is not where it is looked
-//! for counts on.
+//! Lists the attached programs of topstat, by the kernel's own list of links. A pinned link keeps its program counting even if it
+//! is not where topstat looks for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd as _;
@@ -14,27 +14,27 @@ use crate::bpffs::{Dir, Entry};
 
 /// Bytes of a program's name that the kernel keeps: `BPF_OBJ_NAME_LEN` less the zero.
 const NAME_BYTES: usize = 15;
-/// How deep, and how many files, pinned links are looked for: nobody's file system keeps this from ending.
+/// How deep pinned links are looked for, and in how many files: no file system can keep the search from ending.
 const DEPTH_MOST: u32 = 8;
 const FILES_MOST: u32 = 20_000;
 
-/// A link that keeps a program of topstat's attached.
+/// A link that keeps a program of topstat attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
     /// The program, as far as the kernel keeps its name.
     pub program: String,
     /// The link's id, as in `bpftool link`.
     pub link: u32,
-    /// Where it is pinned, if that can be seen from here.
+    /// The path where it is pinned, if that can be seen from here.
     pub at: Option<PathBuf>,
-    /// The processes that hold it, such as `topstat top` on tables of its own.
+    /// The processes that hold it, such as a `topstat top` that has loaded tables for itself.
     pub holders: Vec<u32>,
 }
 
-/// What is attached of any topstat on this host, for as far as this user may ask. Programs are known by their names.
+/// The attached programs of any topstat on this host, as far as this user may ask. Programs are known by their names.
 ///
 /// # Errors
-/// When /proc does not tell what is mounted.
+/// /proc does not list the mounts.
 pub fn attached() -> Result<Vec<Attached>, crate::Error> {
     let cut = |name: String| name.chars().take(NAME_BYTES).collect::<String>();
     let names: BTreeSet<String> = crate::families().iter().flat_map(|family| family.programs()).map(cut).collect();
@@ -57,7 +57,7 @@ pub fn attached() -> Result<Vec<Attached>, crate::Error> {
     Ok(links.into_iter().map(describe).collect())
 }
 
-/// The id of a link that a descriptor is of, by its `/proc/PID/fdinfo`.
+/// The id of the link that a descriptor refers to, by its `/proc/PID/fdinfo`.
 fn link_id(info: &Path) -> Option<u32> {
     let text = std::fs::read_to_string(info).ok()?;
     text.lines().find_map(|line| line.strip_prefix("link_id:")?.trim().parse().ok())
@@ -76,8 +76,8 @@ fn holders() -> BTreeMap<u32, BTreeSet<u32>> {
     holders
 }
 
-/// Where links are pinned, in all BPF file systems that are mounted here. Whoever owns what is there, nothing is done
-/// with it but asking for its id.
+/// The paths of pinned links, in all BPF file systems that are mounted here. Files of any owner are searched: they are only asked
+/// for their ids.
 fn pinned_links() -> Result<BTreeMap<u32, PathBuf>, crate::Error> {
     let mounts = Process::myself().and_then(|process| process.mountinfo());
     let mounts = mounts.map_err(|e| crate::Error::Kernel {
@@ -114,7 +114,7 @@ fn search(dir: &Dir, depth: u32, left: &mut u32, found: &mut BTreeMap<u32, PathB
     }
 }
 
-/// The id of a link that is pinned.
+/// The id of a pinned link.
 fn pinned_link(file: &Entry) -> Option<u32> {
     let object = file.get().ok()?;
     link_id(Path::new(&format!("/proc/self/fdinfo/{}", object.as_raw_fd())))

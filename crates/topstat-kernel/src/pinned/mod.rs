@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State that outlives the program that loaded it: programs, links and maps pinned in a BPF file system.
 //!
-//! What is pinned, of each family of samples:
+//! The pinned state of each family of samples:
 //!
 //! ```text
 //! <pins>/abi-4/inet/maps/      all that the programs share with readers and with their successors, and the gates
@@ -10,8 +10,8 @@
 //!                   build      a symbolic link that says which build the programs are
 //! ```
 //!
-//! A directory gets its name when all that belongs in it is there: what is called `inet` is whole, what is called
-//! `inet-partial` was left by somebody who was killed. A lock on `<pins>` keeps those apart who load, replace or remove.
+//! A directory gets its name once its content is complete: `inet` is complete, `inet-partial` was left by a process that was
+//! killed. A lock on `<pins>` lets one process at a time load, replace or remove.
 
 mod attached;
 
@@ -29,27 +29,27 @@ use crate::family::Family;
 use crate::ranking::{self, RankedFamily};
 use crate::{Error, Options, State, TableInfo, counting, maps};
 
-/// Opens what is pinned of a family, for reading and setting. `None`: nothing is.
+/// Opens the pinned state of a family, for reading and setting. `None`: nothing is pinned.
 ///
 /// # Errors
-/// When it is not permitted, or what is pinned is of another ABI or damaged.
+/// It is not permitted, or the pinned state is of another ABI or damaged.
 pub fn open(pins: &Pins, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error> {
     match RankedFamily::of(family) {
         Some(ranked) => ranking::open(&ranked, pins),
-        // Nothing else is ever pinned.
+        // Families of other kinds are never pinned.
         None => Ok(None),
     }
 }
 
-/// Adopts what is pinned of a family, with the settings that it has: its tables keep their number of rows, and
-/// `tables` and `options` count for nothing. Programs of another build are replaced in one step each, while objects and
-/// tables stay: no push is lost, and none counted twice. Where nothing is pinned, loads and pins it.
+/// Adopts the pinned state of a family, with its settings: its tables keep their number of rows, and `tables` and `options` have
+/// no effect. Programs of another build are replaced in one step each, while objects and tables stay: no push is lost, and none
+/// is counted twice. If nothing is pinned, the state is loaded and pinned.
 ///
-/// Whatever somebody who was killed has left is finished, or removed. Dropping the state leaves all that is pinned.
+/// Incomplete work of a process that was killed is finished, or removed. Dropping the state leaves all pins.
 ///
 /// # Errors
-/// When the directory is not on a BPF file system, what is pinned is of another ABI, or the kernel refuses; and where
-/// nothing is pinned, [`Error::SwitchedOff`].
+/// The directory is not on a BPF file system, the pinned state is of another ABI, or the kernel refuses. If nothing is pinned,
+/// also [`Error::SwitchedOff`].
 pub fn adopt(
     pins: &Pins,
     family: &Arc<Family>,
@@ -57,29 +57,29 @@ pub fn adopt(
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
     if let Some(counting) = counting::of(family) {
-        // The kernel counts on by itself: there is nothing to pin, and the counters of the host are meant.
+        // The kernel counts on by itself: there is nothing to pin, and the state reads the counters of the host.
         let state = counting::load(family, counting, tables, options, &counting::Whose::Host)?;
         return Ok((Arc::new(state), Adopted::Loaded));
     }
     let ranked = RankedFamily::of(family).ok_or_else(|| Error::NotLoaded(family.name.clone()))?;
-    // What is pinned counts on as soon as there is something to count; nothing is pinned anew without.
+    // Pinned state counts on as soon as there are events to count. Without pinned state, the family has to be ready.
     if !has(pins, family)? {
         (family.ready)()?;
     }
     ranking::adopt(&ranked, pins, tables, options)
 }
 
-/// Whether anything is there of a family.
+/// Whether anything is pinned of a family.
 fn has(pins: &Pins, family: &Family) -> Result<bool, Error> {
     let Some(dir) = bpffs::open(pins.dir())? else { return Ok(false) };
     let Some(abi) = dir.dir(&abi_name(family.abi))? else { return Ok(false) };
     Ok(abi.find(&family.name)?.is_some())
 }
 
-/// Removes all that is pinned, of any ABI. Its programs are detached, and its statistics end. Returns what it removed.
+/// Removes all pinned state, of any ABI. Its programs are detached, and its statistics end. Returns the removed paths.
 ///
 /// # Errors
-/// When it is not permitted, or the directory is not on a BPF file system.
+/// It is not permitted, or the directory is not on a BPF file system.
 pub fn remove(pins: &Pins) -> Result<Vec<PathBuf>, Error> {
     let Some(locked) = Locked::existing(pins.dir())? else { return Ok(Vec::new()) };
     let mut removed = Vec::new();
@@ -89,7 +89,7 @@ pub fn remove(pins: &Pins) -> Result<Vec<PathBuf>, Error> {
         }
         locked.dir().remove_tree(&abi_name(number), &mut removed)?;
     }
-    // What is not topstat's stays, and its directory with it.
+    // Entries that are not topstat's stay, and the directory with them.
     let path = locked.dir().path().to_owned();
     if locked.remove() {
         removed.push(path);
@@ -97,31 +97,31 @@ pub fn remove(pins: &Pins) -> Result<Vec<PathBuf>, Error> {
     Ok(removed)
 }
 
-/// What is pinned of a family.
+/// The pinned state of a family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
     /// The family's name.
     pub family: String,
     /// The version of its structures.
     pub abi: u32,
-    /// Whether this program's are the same; `None`: it does not know the family.
+    /// Whether this program has the same version; `None`: it does not know the family.
     pub abi_is_own: Option<bool>,
-    /// Which build the programs are; `None` while they are being replaced, or after somebody was killed who did so.
+    /// The build of the programs; `None` while they are being replaced, or after a process was killed that replaced them.
     pub build: Option<String>,
-    /// Since when it counts.
+    /// When it began to count.
     pub since: Option<SystemTime>,
-    /// Since when by these programs.
+    /// When it began to count by these programs.
     pub build_since: Option<SystemTime>,
     /// Rows that each table keeps; `None`: the maps are damaged.
     pub top: Option<u32>,
 }
 
-/// What is pinned.
+/// The pinned state of all families.
 ///
 /// # Errors
-/// When it is not permitted, or the directory is not on a BPF file system.
+/// It is not permitted, or the directory is not on a BPF file system.
 pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
     let mut all = Vec::new();
     let Some(dir) = bpffs::open(pins.dir())? else { return Ok(all) };
@@ -148,14 +148,14 @@ pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
     Ok(all)
 }
 
-/// What to say when tables were adopted that were made otherwise than is wanted.
+/// Notes about adopted tables that differ from the options.
 pub fn kept(state: &dyn State, options: &Options) -> Vec<String> {
     const ANEW: &str = "'topstat unload' removes them, then they are made anew";
     let mut notes = Vec::new();
     if state.top() != options.top {
         notes.push(format!("the pinned tables keep {} rows, not {}; {ANEW}", state.top(), options.top));
     }
-    // Others than processes are what they are.
+    // Only processes can be threads instead.
     let may_be_threads = state.samples().iter().any(|sample| sample.may_be_threads());
     if may_be_threads && state.threads() != options.threads {
         let (are, wanted) = if state.threads() { ("threads", "processes") } else { ("processes", "threads") };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what was read of a table to a snapshot of it. Whatever stands in the memory that was read, the result adds up,
-//! or is an error: others can write to what is pinned.
+//! Assembles a snapshot of a table from the data that was read. The result adds up, or is an error, whatever the memory holds:
+//! other processes can write to pinned memory.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,23 +16,23 @@ use crate::cgroup::Paths;
 use crate::family::{RowColumn, describe};
 use crate::{Error, SampleInfo, TableInfo, TableSettings};
 
-/// One CPU's part, as it was read.
+/// The part of one CPU, as it was read.
 pub struct Section {
     pub cpu: u32,
     pub head: ts_section,
     pub rows: Rows,
-    /// It could not be read on that CPU: rows are as old as their last push.
+    /// It could not be read on that CPU: its rows are as old as their last push.
     pub stale: bool,
-    /// Its CPU has another one, which was taken before: see T9 in the engine's `keep.h`.
+    /// A second section of its CPU: see T9 in the engine's `keep.h`.
     pub again: bool,
 }
 
-/// One section of each CPU.
+/// The first section of each CPU.
 pub fn first(sections: &[Section]) -> impl Iterator<Item = &Section> {
     sections.iter().filter(|section| !section.again)
 }
 
-/// The table to be read, where it is, and what it is set to.
+/// The table to read, its place, and its settings.
 pub struct Table<'a> {
     pub info: &'a TableInfo,
     /// Its sample.
@@ -43,33 +43,33 @@ pub struct Table<'a> {
     pub settings: TableSettings,
 }
 
-/// All that was read of a table.
+/// All data that was read of a table.
 pub struct Read<'a> {
     pub table: &'a Table<'a>,
     pub time: SystemTime,
-    /// One at least.
+    /// At least one.
     pub sections: &'a [Section],
-    /// Of each section's CPU.
+    /// The total of each section's CPU.
     pub totals: Vec<u64>,
-    /// What objects without a row may have been refused: see T6 in the engine's `table.h`.
+    /// A bound of the amounts that were refused to objects without a row: see T6 in the engine's `table.h`.
     pub refused: u64,
     /// Whether all objects that were pushed have been ordered just now, whatever the delay.
     pub settled: bool,
     /// See [`Ranked::unranked`](crate::family::Ranked::unranked): one row, or none.
     pub unranked: Rows,
-    /// The names of what values are made of.
+    /// The names of the parts of a value.
     pub parts: &'a [String],
     /// Rows that the table keeps.
     pub top: u32,
     pub objects: u64,
     pub lost: Lost,
-    /// Since the snapshot before.
+    /// Losses since the snapshot before.
     pub lost_now: Lost,
     /// Whether the rows of every CPU are wanted, too.
     pub cpu_rows: bool,
 }
 
-/// Puts it together. Also says whether rows are not proven that ordering all objects again would prove.
+/// Assembles the snapshot. Also returns whether it has unproven rows that ordering all objects again would prove.
 pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), Error> {
     let Read { table, time, sections, mut totals, refused, settled, unranked, parts, .. } = read;
     let Read { top, objects, lost, lost_now, cpu_rows, .. } = read;
@@ -86,31 +86,31 @@ pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), E
     let shown = sum(merged.iter().take(top as usize).map(|m| m.row.head.value));
     let total = sum(totals.iter().copied());
     let absent = match info.kind {
-        // The total has each push before its object has it (P1), and is read after it.
+        // The total has each push before its object has it (P1), and is read after the rows.
         TableType::Static => {
             total.checked_sub(shown).ok_or_else(|| does_not_add_up(&"its rows are more than its total"))?
         }
         TableType::Dynamic => u64::MAX,
     };
-    // In a dynamic table a push that was under way at a slide's boundary may be in one slide for its object and in the next
-    // for the total, and each of them fades in its own way; the larger of the two is what was pushed.
+    // In a dynamic table a push that was under way at a slide's boundary may be in one slide for its object and in the next for
+    // the total, and the two fade differently. The larger of the two is the pushed amount.
     if let (Some(most), true) = (totals.iter_mut().max(), shown > total) {
         *most = most.saturating_add(shown - total);
     }
-    // Nothing that was counted comes near it.
+    // No real count comes near the limit.
     let counted = sum(totals.iter().copied()).checked_mul(scale).filter(|counted| *counted < u64::MAX);
     let total = counted.ok_or_else(|| does_not_add_up(&"the totals of its CPUs are more than a number holds"))?;
     let shape = Shape { columns: &table.of.columns, parts: parts.len(), top: top as usize, scale };
     let rows = shape.rows(&merged, paths);
     let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
     let ended = sections.iter().map(|s| s.head.missed_ended).max().unwrap_or(0);
-    // Else objects may have grown unseen.
+    // Otherwise objects may have grown without being ordered.
     let ordered = settled || table.settings.order_ms() == 0;
     let proven = |missed, refused| {
         let missed = if ordered { missed } else { u64::MAX };
         proven(&merged, rows.len(), proof(missed, absent, hidden(&merged, rows.len()), refused))
     };
-    // What has ended is not there to be ordered again (T8).
+    // Ordering again does not find objects that have ended (T8).
     let unordered = (proven(missed, 0) as usize) < rows.len();
     let proven = proven(missed.max(ended), refused);
     let mut cpus = Vec::with_capacity(sections.len());
@@ -147,12 +147,12 @@ pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), E
     Ok((snapshot, unordered))
 }
 
-/// What rows are shown as.
+/// How rows are shown.
 struct Shape<'a> {
     columns: &'a [RowColumn],
-    /// How many parts a value has.
+    /// The number of parts of a value.
     parts: usize,
-    /// The most rows.
+    /// The most rows that are shown.
     top: usize,
     scale: u64,
 }
@@ -174,7 +174,7 @@ impl Shape<'_> {
             .collect()
     }
 
-    /// Those of a CPU, by the value that they were ordered by.
+    /// The rows of a CPU, by the value that they were ordered by.
     fn cpu_rows(&self, section: &Section, paths: &mut Paths) -> Vec<CpuRow> {
         let mut by_key: Vec<Row<'_>> = section.rows.iter().filter(|r| r.head.key > 0).collect();
         by_key.sort_unstable_by(|a, b| b.head.key.cmp(&a.head.key).then(a.head.id.cmp(&b.head.id)));
@@ -186,17 +186,17 @@ impl Shape<'_> {
     }
 }
 
-/// Of numbers that may be anything: the most there can be, rather than what is left of more.
+/// The sum of numbers that may be anything. On overflow it is the largest number, and not the remainder.
 pub fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
 
-/// What turns what is pushed into the table's unit.
+/// The factor from pushed amounts to the table's unit.
 pub fn scale(unit: Unit) -> u64 {
     if unit == Unit::Bits { 8 } else { 1 }
 }
 
-/// When the period began that ends at this instant, in ticks.
+/// The tick at which the period that ends at this instant began.
 fn period_began(tick: &ts_tick) -> u64 {
     tick.now.saturating_sub(u64::from(TS_SLIDES).saturating_mul(tick.end.saturating_sub(tick.start)))
 }
@@ -215,8 +215,7 @@ fn hidden(merged: &[Merged<'_>], shown: usize) -> u64 {
     merged.get(shown).map_or(0, |m| m.row.head.value)
 }
 
-/// How many of the shown rows are certain to be the true top: those that no object without a row can be larger than, which
-/// is worth `least` at most ([`proof`]).
+/// The number of shown rows that are certain to be the true top. An object without a row is worth `least` at most ([`proof`]).
 fn proven(merged: &[Merged<'_>], shown: usize, least: u64) -> u32 {
     let certain = |m: &&Merged<'_>| m.row.head.value >= least && m.row.head.busy == 0;
     u32::try_from(merged.iter().take(shown).take_while(certain).count()).unwrap_or(u32::MAX)
@@ -230,7 +229,7 @@ mod tests {
     use crate::bpf;
     use crate::family::Objects;
 
-    /// One CPU of a static table: its rows, its total, its missed[] and the refused amount.
+    /// Reads one CPU of a static table, given its rows, its total, its missed[] and its refused amount.
     fn read_static(values: &[u64], total: u64, missed: u64, refused: u64, delay_ms: u32) -> Result<Snapshot, Error> {
         let info = TableInfo::running_total(0, "sum", Unit::Count, "count", "of the test");
         let of = Arc::new(SampleInfo::new("trial", "of the test", Objects::Keyed, vec![], [info.clone()]));
@@ -268,7 +267,8 @@ mod tests {
         assemble(read, &mut Paths::new(None)).map(|(snapshot, _)| snapshot)
     }
 
-    /// missed[] of a static table is never forgotten; what has no row is not larger than all that no row has.
+    /// missed[] of a static table is never forgotten. An object without a row is not larger than the sum of all objects without a
+    /// row.
     #[test]
     fn rows_of_a_static_table_are_proven_by_what_no_row_has() {
         let proven = |values, total, missed, refused, delay_ms| {
@@ -279,7 +279,7 @@ mod tests {
             assert_eq!(proven(&[9, 5], 20, u64::MAX, 0, delay_ms), 1);
             assert_eq!(proven(&[9, 5], 24, u64::MAX, 0, delay_ms), 0);
             assert_eq!(proven(&[9, 5], 14, u64::MAX, 6, delay_ms), 1, "so much of any object may be missing");
-            // In a table, but not among the rows.
+            // The third object is in a table, but not among the rows.
             assert_eq!(proven(&[9, 5, 4], 18, u64::MAX, 0, delay_ms), 2);
             assert_eq!(proven(&[9, 5, 4], 18, u64::MAX, 2, delay_ms), 1);
         }
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(proven(&[9, 5], 100, 5, 0, 100), 0);
     }
 
-    /// No total is raised so that a row fits.
+    /// No total is raised to fit its rows.
     #[test]
     fn a_static_table_whose_rows_are_more_than_its_total_is_an_error() {
         assert_eq!(read_static(&[9, 5], 14, 0, 0, 0).unwrap().other, 0);

@@ -11,41 +11,41 @@ use crate::Error;
 use crate::bpf::Shared;
 use topstat_engine::abi::{TS_BANK_TABLES, TS_MARKS, ts_bank, ts_entry, ts_table, ts_tick, ts_window, ts_window_head};
 
-/// How often a total that is being written is read again.
+/// The most reads of a total that is being written.
 const BUSY_TRIES: u32 = 200;
 
 /// See the module.
 pub struct Banks {
     memory: Shared,
-    /// Banks of a CPU: one for each sample, mostly.
+    /// Banks of a CPU: mostly one for each sample.
     per_cpu: u32,
     entries: u32,
 }
 
-/// Bytes of the bank of one sample on one CPU, for tables of so many entries.
+/// Bytes of the bank of one sample on one CPU, for tables of `entries` entries.
 pub fn bank_size(entries: u32) -> usize {
     table_offset(entries, TS_BANK_TABLES)
 }
 
-/// Where a table starts in its bank.
+/// The offset of a table in its bank.
 fn table_offset(entries: u32, table: u32) -> usize {
     size_of::<ts_bank>() + table as usize * topstat_engine::table_size(entries)
 }
 
 impl Banks {
-    /// Those in this map, so many of a CPU, with tables of so many entries.
+    /// The banks in this map: `per_cpu` of them for each CPU, with tables of `entries` entries.
     pub fn new(map: &MapHandle, per_cpu: usize, entries: u32) -> Result<Self, Error> {
         let per_cpu = u32::try_from(per_cpu).unwrap_or(u32::MAX);
         Ok(Self { memory: Shared::new(map)?, per_cpu, entries })
     }
 
-    /// Those in this memory.
+    /// The banks in this memory.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn of(memory: Shared, per_cpu: u32, entries: u32) -> Self {
         Self { memory, per_cpu, entries }
     }
 
-    /// Every slot free, every table knowing its place: `ts_table_init()`, through shared memory. Before any push.
+    /// Frees every slot, and writes each table's place: `ts_table_init()`, through shared memory. To be called before any push.
     pub fn init(&self) {
         for bank in 0..self.cpus() * self.per_cpu {
             for table in 0..TS_BANK_TABLES {
@@ -60,12 +60,12 @@ impl Banks {
         }
     }
 
-    /// CPUs that have banks.
+    /// The number of CPUs that have banks.
     pub fn cpus(&self) -> u32 {
         u32::try_from(self.memory.entries()).unwrap_or(u32::MAX) / self.per_cpu
     }
 
-    /// Entries of a table.
+    /// The number of entries of a table.
     pub fn entries(&self) -> u32 {
         self.entries
     }
@@ -74,8 +74,9 @@ impl Banks {
         (cpu * self.per_cpu + sample) as usize
     }
 
-    /// Whether anything was ever counted on the CPU, or is in its table: so that idle CPUs cost nothing. A reader orders on
-    /// its own CPU what was counted on others, and where it could not, what it has missed counts against rows (T5).
+    /// Whether anything was ever counted on the CPU, or is in its table. Other CPUs are not read, so idle CPUs cost nothing. A
+    /// reader orders objects on its own CPU that were counted on other CPUs. The bound of the objects that it could not order
+    /// counts against rows (T5).
     pub fn used(&self, cpu: u32, sample: u32, table: u32) -> bool {
         let (table, bank) = (table_offset(self.entries, table), self.bank(cpu, sample));
         let some = |at: usize| self.memory.read::<u64>(bank, table + at) != 0;
@@ -89,7 +90,7 @@ impl Banks {
             || self.memory.read::<u32>(bank, table + offset_of!(ts_table, n)) != 0
     }
 
-    /// All that was ever pushed, on all CPUs, both parts.
+    /// The sum of all pushes ever, over all CPUs and both parts.
     pub fn pushed(&self, sample: u32, table: u32) -> u64 {
         let sum = table_offset(self.entries, table) + offset_of!(ts_table, total) + offset_of!(ts_window, sum);
         let of = |cpu| {
@@ -100,28 +101,27 @@ impl Banks {
         (0..self.cpus()).map(of).fold(0, u64::wrapping_add)
     }
 
-    /// What was pushed on a CPU, at the snapshot's instant. To be read after the rows, so that it
-    /// is never less than they are. `None`: the table has gone on too far, begin anew.
+    /// The amount pushed on a CPU, at the snapshot's instant. It is read after the rows, so that it is never less than they are.
+    /// `None`: the table has advanced too far, and the snapshot has to begin anew.
     pub fn total(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
         let offset = table_offset(self.entries, table) + offset_of!(ts_table, total);
         window(&self.memory, self.bank(cpu, sample), offset, kind, |window| window_value(window, tick).map(|v| v.value))
     }
 
-    /// What of any object is not known, at most, for it was refused on this CPU (T6): to be read after the rows. `None`
-    /// as for [`Banks::total`].
+    /// The most that is unknown of any object because it was refused on this CPU (T6). It is read after the rows. `None` as for
+    /// [`Banks::total`].
     pub fn refused(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
         let offset = table_offset(self.entries, table) + offset_of!(ts_table, refused);
         window(&self.memory, self.bank(cpu, sample), offset, kind, |window| window_most(window, tick))
     }
 
-    /// What was turned away before does not count against the rows any more (T5): all objects are about to be
-    /// ordered again.
+    /// Objects that were turned away before count against the rows no more (T5): all objects are about to be ordered again.
     pub fn forgive(&self, sample: u32, table: u32) {
         self.set_missed(sample, table, 0);
     }
 
-    /// No row is proven (T5) until a period has gone by, or all objects were ordered again: with a delay, objects have
-    /// grown without being looked at.
+    /// Leaves no row proven (T5) until a period has passed, or all objects were ordered again: with a delay, objects have grown
+    /// without being looked at.
     pub fn distrust(&self, sample: u32, table: u32) {
         self.set_missed(sample, table, u64::MAX);
     }
@@ -138,8 +138,8 @@ impl Banks {
     }
 }
 
-/// The value of a window that programs write, in memory shared with them; of a static table its running total. `None`: it
-/// has gone on too far, begin anew.
+/// The value of a window in memory that is shared with the programs that write it; in a static table its running total. `None`:
+/// the window has advanced too far, and the caller has to begin anew.
 pub fn window(
     memory: &Shared,
     entry: usize,
@@ -148,7 +148,7 @@ pub fn window(
     value: impl Fn(&ts_window) -> Option<u64>,
 ) -> Option<u64> {
     for _ in 0..BUSY_TRIES {
-        // The head before and after the marks, and the sums last: W6 and W9 in the engine's window.h.
+        // The head is read before and after the marks, and the sums last: W6 and W9 in the engine's window.h.
         let head = || memory.read::<ts_window_head>(entry, offset + offset_of!(ts_window, sum));
         let before = head();
         let mut window: ts_window = memory.read(entry, offset);
@@ -174,8 +174,8 @@ pub fn window(
 mod tests {
     use super::*;
 
-    /// A CPU's section is read wherever it may have a row, or a bound of what has none: also where readers have ordered
-    /// objects that were pushed to on other CPUs, and nothing was ever counted.
+    /// A CPU's section is read wherever it may have a row, or a bound of objects without a row. That includes a CPU on which
+    /// nothing was ever counted, but readers have ordered objects that were pushed to on other CPUs.
     #[test]
     fn a_cpu_is_used_where_anything_was_counted_or_ordered() {
         const ENTRIES: u32 = 4;

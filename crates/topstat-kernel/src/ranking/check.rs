@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this kernel allows a family of ranked tables.
+//! Checks what this kernel allows a family of ranked tables.
 
 use std::os::fd::AsFd as _;
 
@@ -11,9 +11,9 @@ use crate::hooks::{self, At, Hook};
 use crate::report::{Check, Outcome, loads};
 use crate::{Error, Options, bpf, cgroup};
 
-/// Looks at what the family needs beyond what all need: loads its programs once, and attaches none.
+/// Checks what the family needs in addition to other families: loads its programs once, and attaches none.
 pub fn check(of: &RankedFamily) -> Vec<Check> {
-    // What the kernel was built without is said by the family itself.
+    // The family itself reports missing kernel options.
     if matches!((of.family.ready)(), Err(Error::Unsupported { .. })) {
         return Vec::new();
     }
@@ -28,7 +28,7 @@ fn cgroups() -> Check {
     }
 }
 
-/// Whether the kernel takes the programs: which, and what is otherwise than elsewhere.
+/// Whether the kernel takes the programs, their hooks and storage, and the features that this kernel lacks.
 fn programs(of: &RankedFamily) -> Check {
     let family = &of.family;
     let samples = names_of(&family.samples);
@@ -49,7 +49,7 @@ fn programs(of: &RankedFamily) -> Check {
     Check { outcome: Outcome::Degraded, found, advice: builds.advice(), ..check }
 }
 
-/// What keeps a hook from being attached.
+/// The hook that can't be attached, and the reason.
 fn in_the_way(of: &RankedFamily, object: &Object) -> Option<(Hook, String)> {
     let root = cgroup::root().ok()?;
     let exclusive = |hook: Hook| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is known of objects that have ended, by table and CPU: see the engine's `keep.h`.
+//! The state of objects that have ended, by table and CPU: see the engine's `keep.h`.
 
 use std::mem::offset_of;
 
@@ -18,7 +18,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// That of these maps, where anything is kept.
+    /// The state in these maps; `None`: the family keeps nothing.
     pub fn of(maps: &Maps, keeps: Option<Keeps>) -> Result<Option<Self>, Error> {
         let Some((keeps, map)) = keeps.and_then(|keeps| Some((keeps, maps.get(Keeps::ENDED)?))) else {
             return Ok(None);
@@ -26,17 +26,17 @@ impl Ended {
         Ok(Some(Self { memory: Shared::new(map)?, keeps }))
     }
 
-    /// How many objects of a table have ended on a CPU (T9).
+    /// The number of objects of a table that have ended on a CPU (T9).
     pub fn ends(&self, cpu: u32, bank: u32, table: u32) -> u64 {
         let place = self.keeps.place(cpu, bank, table).filter(|place| *place < self.memory.entries());
         place.map_or(0, |place| self.memory.read(place, offset_of!(ts_ended, ends)))
     }
 }
 
-/// A section of each CPU that is `used` or on which an object has ended, of the first one if there is none, as `take` takes
-/// them: all at the same instant. And then another one of those on which objects have ended meanwhile (`ends`; `None`: nothing
-/// is kept). What was in the table of another CPU alone, and has ended before that one was read, is there (T9). What ends
-/// still later was seen alive.
+/// Takes a section of each CPU that is `used` or on which an object has ended; if there is no such CPU, of the first one. `take`
+/// takes all of them at one instant. Then another section is taken of each CPU on which objects have ended since its first one
+/// (`ends`; `None`: nothing is kept). It has the objects that were only in the table of another CPU, and ended before that table
+/// was read (T9). An object that ends still later was seen alive.
 pub fn sections(
     cpus: u32,
     used: impl Fn(u32) -> bool,
@@ -46,7 +46,7 @@ pub fn sections(
     let has_ends = |cpu: &u32| ends(*cpu).is_some_and(|ends| ends != 0);
     let (first, idle): (Vec<u32>, Vec<u32>) = (0..cpus).partition(|cpu| used(*cpu) || has_ends(cpu));
     let mut sections: Vec<Section> = Vec::with_capacity(first.len());
-    // Whether the first object has ended on an idle one is asked when the others were read.
+    // The idle CPUs are checked after the others were read: their first object may have ended by then.
     for cpu in first.into_iter().chain(idle.into_iter().filter(has_ends)) {
         let now = sections.first().map_or(0, |first| first.head.tick.now);
         sections.push(take(cpu, now)?);
@@ -82,20 +82,20 @@ mod tests {
     const NOW: u64 = 77;
     const OBJECTS: u64 = 8;
 
-    /// CPUs and the tables that they have of objects, as the engine's `keep.h` says it.
+    /// CPUs and the objects in their tables, as the engine's `keep.h` defines them.
     #[derive(Debug)]
     struct Host {
         ends: Vec<u64>,
         tables: Vec<BTreeSet<u64>>,
-        /// Objects that are there no more.
+        /// Objects that have ended.
         gone: BTreeSet<u64>,
-        /// What happens next: an object ends on a CPU, in steps.
+        /// The next objects to end, each with its CPU. An object ends in steps.
         next: Vec<(u64, usize)>,
         began: Option<(u64, usize)>,
     }
 
     impl Host {
-        /// Some of what happens to objects meanwhile.
+        /// Does the next step of an object's end, during the reading.
         fn step(&mut self) {
             if let Some((object, cpu)) = self.began.take() {
                 self.gone.insert(object);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes in place of what is pinned, for tests/fuzz: whoever may write to the pins may write anything. What is read of
-//! it is a snapshot that adds up, or an error.
+//! Reads bytes in place of pinned memory, for tests/fuzz: a process that may write to the pins may write anything. The result is
+//! a snapshot that adds up, or an error.
 
 use std::mem::{MaybeUninit, size_of};
 use std::sync::Mutex;
@@ -19,13 +19,13 @@ use crate::bpf::{Pod, Shared};
 use crate::cgroup::Paths;
 use crate::{Error, catalogue, maps};
 
-/// CPUs of the machine whose memory it is.
+/// CPUs of the machine that the memory belongs to.
 const CPUS: u32 = 2;
 /// Rows that its tables keep: few, so that few bytes fill them.
 const TOP: u32 = 2;
 
-/// Reads all tables of a family (by its number) from such memory: of its banks, its settings, and what the kernel's
-/// program writes for each CPU. Gives what each table is read as.
+/// Reads all tables of a family (by its number) from bytes in place of its banks, of its settings, and of the sections that the
+/// kernel's program writes for each CPU. Returns the result of each table.
 pub fn read(family: u8, banks: &[u8], settings: &[u8], sections: &[u8]) -> Vec<Result<Snapshot, Error>> {
     static PATHS: Mutex<Option<Paths>> = Mutex::new(None);
     let mut paths = PATHS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -34,17 +34,17 @@ pub fn read(family: u8, banks: &[u8], settings: &[u8], sections: &[u8]) -> Vec<R
     family_of(&families[usize::from(family) % families.len()], banks, settings, sections, paths)
 }
 
-/// The rows that constants say a family has, where they can be used.
+/// The number of rows in a family's constants, if it can be used.
 pub fn top_of(constants: &[u8]) -> Option<u32> {
     let shape: ts_shape = plain(constants, 0);
     maps::rows_of(&shape).ok()
 }
 
-/// Bytes as a value, with zeroes behind them.
+/// Bytes as a value, padded with zeroes.
 fn plain<T: Pod>(bytes: &[u8], at: usize) -> T {
     let mut value = MaybeUninit::<T>::zeroed();
     let bytes = bytes.get(at..).unwrap_or_default();
-    // SAFETY: no more than its size is written to it, and any bytes are a value of a plain type.
+    // SAFETY: no more bytes are written than the value has, and any bytes are a value of a plain type.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.as_mut_ptr().cast(), bytes.len().min(size_of::<T>()));
         value.assume_init()
@@ -78,7 +78,7 @@ fn family_of(
         let taken: Vec<_> = (0..CPUS).map(|cpu| section(of.ranked.row, cpu, sections, entries)).collect();
         let tick: ts_tick = taken[0].head.tick;
         banks.pushed(sample, number);
-        // Where nothing can be summed the reader tries again, and then gives up.
+        // Where a total can't be summed, the reader tries again, and then gives up.
         let total = |cpu: u32| banks.total(cpu, sample, number, info.kind, &tick);
         let used: Vec<u64> = (0..CPUS).filter(|cpu| banks.used(*cpu, sample, number)).filter_map(total).collect();
         let totals = if used.len() == CPUS as usize { used } else { vec![sum(used.iter().copied()), 0] };
@@ -98,7 +98,7 @@ fn family_of(
             cpu_rows: true,
         };
         read.push(assemble(what, paths).map(|(snapshot, _)| snapshot));
-        // What is found there is set anew, or refused.
+        // The settings in the memory are set anew, or refused.
         let locked = settings.lock().expect("nobody else's");
         if let Some((sample, number)) = settings.refilling(&locked) {
             banks.distrust(sample, number);
@@ -112,7 +112,7 @@ fn family_of(
     read
 }
 
-/// What the kernel's program may have written, where the memory that it reads is anything.
+/// A section as the kernel's program may have written it from memory with any content.
 fn section(size: usize, cpu: u32, bytes: &[u8], entries: u32) -> Section {
     let at = cpu as usize * bytes.len() / CPUS as usize;
     let head: ts_section = plain(bytes, at);

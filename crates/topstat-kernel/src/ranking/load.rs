@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads the programs of a family that push.
+//! Loads the pushing programs of a family.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,19 +15,19 @@ use crate::maps::Maps;
 use crate::report::explain;
 use crate::{Error, Options, TableInfo, bpf, cgroup};
 
-/// Programs that are loaded, and the maps that they use; not attached yet.
+/// Programs that are loaded but not attached, and the maps that they use.
 pub struct Loaded {
-    /// Whose they are.
+    /// The family of the programs.
     pub of: RankedFamily,
     /// The programs.
     pub object: Object,
     cgroup: OwnedFd,
-    /// Whether its programs can be replaced: see [`hooks::without_gates`].
+    /// Whether the programs can be replaced: see [`hooks::without_gates`].
     gates: bool,
 }
 
 impl Loaded {
-    /// Loads them, onto whatever maps the object was given. With gates they can be replaced.
+    /// Loads the programs onto the maps that the object was given. With gates they can be replaced.
     pub fn new(of: &RankedFamily, mut object: OpenObject, gates: bool) -> Result<Self, Error> {
         let family = &of.family;
         if !gates {
@@ -42,7 +42,7 @@ impl Loaded {
         Ok(Self { of: of.clone(), object, cgroup, gates })
     }
 
-    /// Loads them onto maps of their own, with the given tables on and all others off.
+    /// Loads the programs onto new maps, with the given tables on and all others off.
     pub fn afresh(
         of: &RankedFamily,
         tables: &[Arc<TableInfo>],
@@ -51,17 +51,17 @@ impl Loaded {
     ) -> Result<(Self, Maps), Error> {
         let loaded = Self::new(of, of.open(options, possible_cpus()?)?, gates)?;
         let maps = Maps::of(&loaded.object, &of.build().maps)?;
-        // Set before anything is attached: no push finds tables without settings.
+        // The settings are written before a program is attached: no push finds tables without settings.
         of.set_up(&maps, tables, options)?;
         Ok((loaded, maps))
     }
 
-    /// Attaches one of its programs.
+    /// Attaches one of the programs.
     pub fn attach(&self, hook: &Hook) -> Result<Link, Error> {
         hooks::attach(&self.object, hook, self.cgroup.as_fd(), self.gates)
     }
 
-    /// Attaches those of them that these tables need, each in the way given, and finds the objects that were there before.
+    /// Attaches the programs that these tables need, by `attach`, and finds the objects that existed before.
     pub fn begin(
         &self,
         tables: &[Arc<TableInfo>],
@@ -82,7 +82,7 @@ impl Loaded {
     }
 }
 
-/// Loads and attaches, with the given tables on and all others off. Dropping the state detaches.
+/// Loads and attaches the programs, with the given tables on and all others off. Dropping the state detaches them.
 pub fn load(of: &RankedFamily, tables: &[Arc<TableInfo>], options: &Options) -> Result<Ranking, Error> {
     let (loaded, maps) = Loaded::afresh(of, tables, options, false)?;
     let mut links = HashMap::new();
@@ -95,9 +95,9 @@ pub fn load(of: &RankedFamily, tables: &[Arc<TableInfo>], options: &Options) -> 
     Ranking::new(of, maps, programs, None, Box::new(Own { links: Mutex::new(links), loaded }))
 }
 
-/// Programs that are attached as long as this lives.
+/// Programs that stay attached until this is dropped.
 struct Own {
-    // Dropped first.
+    // Dropped before `loaded`.
     links: Mutex<HashMap<String, Link>>,
     loaded: Loaded,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How families of ranked tables are loaded, set and read. The C side of it is the engine's (`topstat/section.h`).
+//! Loads, sets and reads families of ranked tables. The C side is in the engine (`topstat/section.h`).
 //!
-//! What a family is, its data says ([`Ranked`]); nothing in here knows one.
+//! Data defines each family ([`Ranked`]); the code in here knows no particular family.
 
 mod assemble;
 mod banks;
@@ -45,14 +45,14 @@ use ended::Ended;
 use settings::{Locked, SharedSettings};
 use settler::{Settled, Settler};
 
-/// What snapshots have told to be lost, by sample and number of the table.
+/// Losses that snapshots have reported, by sample and number of the table.
 struct Told {
-    /// Nobody else has loaded what is read, so nothing was lost before.
+    /// Whether this process has loaded the tables: nothing was lost before then.
     is_ours: bool,
     by_table: Mutex<HashMap<(u32, u32), Lost>>,
 }
 
-/// A family's state: its maps, and whatever has to be kept for its programs to stay attached.
+/// A family's state: its maps, and the object that keeps its programs attached.
 pub struct Ranking {
     of: RankedFamily,
     maps: Maps,
@@ -65,42 +65,42 @@ pub struct Ranking {
     skipped: Skipped,
     told: Told,
     settler: Settler,
-    /// From when on tables count that are counted by the kernel itself: see [`Settle::since`](crate::family::Settle::since).
+    /// The moment from which each table counts, where the kernel itself counts objects: see
+    /// [`Settle::since`](crate::family::Settle::since).
     since: Option<Shared>,
-    /// What programs compute from the settings: see [`Settle::computed`](crate::family::Settle::computed).
+    /// A value that programs compute from the settings: see [`Settle::computed`](crate::family::Settle::computed).
     computed: Option<Shared>,
     /// See the engine's `keep.h`.
     ended: Option<Ended>,
     attached: Box<dyn Attached>,
 }
 
-/// Programs that are attached, and those of them that come and go: see [`Hook::only_for`].
+/// Attached programs. Some of them come and go: see [`Hook::only_for`].
 pub trait Attached: Send + Sync {
-    /// Attaches one, unless it is.
+    /// Attaches a program, unless it is attached.
     fn attach(&self, hook: &Hook) -> Result<(), Error>;
 
-    /// Detaches one, if it is attached.
+    /// Detaches a program, if it is attached.
     fn detach(&self, hook: &Hook) -> Result<(), Error>;
 
-    /// Whether the pins are found by their path. True where nothing is pinned.
+    /// Whether the path of the pins leads to them. True where nothing is pinned.
     fn is_found(&self) -> bool {
         true
     }
 
-    /// Pins all objects again at the path of the pins. Returns the new directory, by which processes lock the settings from
-    /// then on. The caller has locked the settings.
+    /// Pins all objects again at the path of the pins. Returns the new directory, on which processes lock the settings from then
+    /// on. The caller has locked the settings.
     ///
     /// # Errors
-    /// When the kernel refuses, or nothing is pinned of this state.
+    /// The kernel refuses, or nothing is pinned of this state.
     fn pin_again(&self) -> Result<OwnedFd, Error>;
 }
 
 impl Ranking {
-    /// The state that is in these maps. Dropping it drops `attached`. Others who set it, too, hold a lock on `shared`
-    /// meanwhile.
+    /// The state in these maps. Dropping it drops `attached`. Other processes hold a lock on `shared` while they set the state.
     ///
     /// # Errors
-    /// When the maps are of another ABI or of the wrong size, or can't be mapped.
+    /// The maps are of another ABI or of the wrong size, or can't be mapped.
     pub fn new(
         of: &RankedFamily,
         maps: Maps,
@@ -140,8 +140,8 @@ impl Ranking {
         })
     }
 
-    /// What of this, which is lost of a table since it was made, was not told by the snapshot before. The first one of
-    /// what others have loaded can't know that.
+    /// The part of `lost` that the snapshot before did not report; `lost` counts from when the table was made. The first snapshot
+    /// of tables that another process loaded can't know that part, and reports none.
     fn lost_now(&self, sample: u32, table: u32, lost: &Lost) -> Lost {
         let mut told = self.told.by_table.lock().unwrap_or_else(PoisonError::into_inner);
         let before = told.insert((sample, table), lost.clone());
@@ -155,7 +155,7 @@ impl Ranking {
         &self.maps
     }
 
-    /// Objects that are there now of the sample that a bank is of.
+    /// The number of objects that exist now of a bank's sample.
     fn census(&self, bank: u32) -> u64 {
         let sample = (bank / self.of.ranked.sample_banks) as usize;
         let census: ts_census = self.census.read(0, sample * size_of::<ts_census>());
@@ -167,7 +167,7 @@ impl Ranking {
         Ok(Box::new(reader::Reader::new(self, cpu_rows)?))
     }
 
-    /// Whether any table of a sample is on when this one is set so.
+    /// Whether any table of a sample is on once `table` has the settings `to`.
     fn is_on(&self, sample: &str, table: &TableInfo, to: &TableSettings) -> bool {
         let Some(sample) = self.of.family.samples.iter().find(|info| info.name == sample) else { return false };
         let is_on = |info: &Arc<TableInfo>| {
@@ -177,7 +177,7 @@ impl Ranking {
         sample.tables.iter().any(|info| is_on(info).unwrap_or(true))
     }
 
-    /// The hooks that are for the table's sample, and whether each is needed when the table is set so.
+    /// The hooks for the table's sample, and whether each is needed once the table has the settings `to`.
     fn hooks_for(&self, table: &TableInfo, to: &TableSettings) -> Vec<(Hook, bool)> {
         let of = |hook: &Hook| hook.only_for.contains(&table.sample.as_str());
         let hooks = self.of.hooks().into_iter().filter(of);
@@ -194,7 +194,8 @@ impl Ranking {
         self.settler.run(&self.maps)
     }
 
-    /// Such a table counts from now on: it was switched on, or has another period. It was settled just now.
+    /// Where the kernel itself counts, has this table count from now on: it was switched on, or has another period. The state was
+    /// settled just before.
     fn begin(&self, sample: u32, number: u32, to: &TableSettings) -> Result<(), Error> {
         let Some(since) = &self.since else { return Ok(()) };
         let place = (sample * TS_BANK_TABLES + number) as usize * size_of::<u64>();
@@ -205,15 +206,15 @@ impl Ranking {
         Ok(())
     }
 
-    /// While there was a delay, objects may have grown unseen.
+    /// While there was a delay, objects may have grown without being ordered.
     fn changed(&self, sample: u32, number: u32, before: &TableSettings, after: &TableSettings) {
         if before.order_ms() > 0 && after.order_ms() == 0 {
             self.banks.distrust(sample, number);
         }
     }
 
-    /// After somebody who used the state may have been killed amid anything: nothing is proven until it is looked at
-    /// again, and settings count as they are.
+    /// To be called when a process that used the state may have been killed amid any step: no row is proven until its object is
+    /// looked at again, and the programs read the settings as they are.
     pub fn mistrust(&self) -> Result<(), Error> {
         self.settings.announce()?;
         for table in &self.of.family.tables() {
@@ -277,7 +278,7 @@ impl State for Ranking {
     }
 }
 
-/// A family whose settings are locked.
+/// The lock on a family's settings.
 struct Setting<'a> {
     state: &'a Ranking,
     locked: Locked<'a>,
@@ -288,7 +289,7 @@ impl Setter for Setting<'_> {
         let (sample, number) = self.state.of.place(table)?;
         let old = self.state.settings.get(sample, number);
         let switched = old.counts() != to.counts();
-        // What was used until now counts as it was set until now.
+        // Usage until now counts by the settings until now.
         if switched || old.period_ms != to.period_ms {
             self.state.settle()?;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The pinned state of a family of ranked tables: opened, adopted, or made. See [`crate::pinned`].
+//! Opens, adopts or makes the pinned state of a family of ranked tables. See [`crate::pinned`].
 
 use std::fs;
 use std::mem::size_of;
@@ -20,7 +20,7 @@ use crate::hooks::{self, At, Hook};
 use crate::maps::Maps;
 use crate::{Error, Options, Program, State, TableInfo, bpf, cgroup};
 
-/// Opens what is pinned: see [`crate::pinned::open`].
+/// Opens the pinned state: see [`crate::pinned::open`].
 pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
     let Some(dir) = bpffs::open(pins.dir())? else { return Ok(None) };
     let found = match dir.dir(&abi_name(of.family.abi))? {
@@ -43,13 +43,13 @@ pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Er
     };
     match whole() {
         Ok(state) => Ok(Some(Arc::new(state))),
-        // Removed meanwhile.
+        // The state was removed while it was opened.
         Err(_) if abi.find(&of.family.name)?.is_none() => Ok(None),
         Err(e) => Err(e),
     }
 }
 
-/// Adopts what is pinned: see [`crate::pinned::adopt`].
+/// Adopts the pinned state: see [`crate::pinned::adopt`].
 pub fn adopt(
     of: &RankedFamily,
     pins: &Pins,
@@ -61,7 +61,7 @@ pub fn adopt(
         return Err(other);
     }
     let abi = locked.dir().make(&abi_name(of.family.abi))?;
-    // What somebody who was killed has left beside the state.
+    // A killed process may have left a partial state beside the state.
     locked.remove_family(&abi, &partial(&of.family.name), &mut Vec::new())?;
     let found = abi.dir(&of.family.name)?.map(|dir| Pinned::found(of, dir));
     if let Some(found) = &found {
@@ -81,7 +81,7 @@ pub fn adopt(
     Ok((Arc::new(state), adopted))
 }
 
-/// What is pinned of the family with other ABIs.
+/// An error for each state of the family that is pinned with another ABI.
 fn others(of: &RankedFamily, dir: &Dir) -> Result<Vec<Error>, Error> {
     let mut found = Vec::new();
     for (abi, dir) in abis(dir)?.into_iter().filter(|(abi, _)| *abi != of.family.abi) {
@@ -94,7 +94,7 @@ fn others(of: &RankedFamily, dir: &Dir) -> Result<Vec<Error>, Error> {
 
 /// The map of the programs' constants.
 const CONSTANTS: &str = ".rodata.constants";
-/// What a name ends with while the file is not yet the one that the name belongs to.
+/// The end of a file's name until the file takes the place of its predecessor.
 const NEW: &str = "-new";
 
 fn unusable(path: &Path, why: &dyn std::fmt::Display) -> Error {
@@ -109,18 +109,18 @@ fn cannot_pin(path: &Path, why: &dyn std::fmt::Display) -> Error {
     Error::Kernel { what: format!("pin {}", path.display()), why: format!("{why:#}") }
 }
 
-/// A map's file: what its name has behind the last dot, which names of files can't have.
+/// The name of a map's file: the map's name after its last dot, since names of files can't have dots.
 fn file_of(map: &str) -> &str {
     map.rsplit('.').next().unwrap_or(map)
 }
 
-/// Whether a map of the programs' is more than their own constants, which go with them.
+/// Whether a map stays with the state. Constants of the programs are loaded with each of them.
 fn is_kept(map: &str) -> bool {
     !(map.ends_with(".rodata") || map.contains(".rodata.str") || map.ends_with(".kconfig"))
 }
 
-/// Whether a descriptor is of a map, a link (`bpf_link`) or a program: the kernel opens whatever is pinned. Not to be
-/// able to look is an error, or what is there would be taken for damaged, and removed.
+/// Whether a descriptor refers to a map, a link (`bpf_link`) or a program: the kernel opens any pinned object. If that can't be
+/// read, it is an error: otherwise the object would be taken for damaged, and removed.
 fn is_a(what: &str, fd: &impl AsFd) -> Result<bool, Error> {
     let path = std::path::PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));
     let name = fs::read_link(&path).map_err(|e| unusable(&path, &e))?;
@@ -138,7 +138,7 @@ impl Pinned {
         Self { of: of.clone(), dir }
     }
 
-    /// What is there already: whatever this kernel's build is, its own goes on with it.
+    /// A state that exists already. The build that made it goes on with it, whatever this kernel's build is.
     fn found(of: &RankedFamily, dir: Dir) -> Self {
         let found = Self::new(of, dir);
         let constants = found.map(CONSTANTS).ok().flatten();
@@ -152,7 +152,7 @@ impl Pinned {
         }
     }
 
-    /// A pinned map; `None`: it is not there, or it is something else.
+    /// A pinned map; `None`: nothing is there, or an object of another kind.
     fn map(&self, name: &str) -> Result<Option<MapHandle>, Error> {
         let Some(maps) = self.dir.dir(MAPS)? else { return Ok(None) };
         let Some(file) = maps.pinned(file_of(name))? else { return Ok(None) };
@@ -168,7 +168,7 @@ impl Pinned {
         })
     }
 
-    /// What is wrong with the maps, if they can't be used. What keeps one from looking is an error.
+    /// What is wrong with the maps, if they can't be used. It is an error if they can't be read.
     fn fault(&self) -> Result<Option<String>, Error> {
         for name in Maps::names(&self.of.build().maps) {
             if self.map(name)?.is_none() {
@@ -186,7 +186,7 @@ impl Pinned {
         })
     }
 
-    /// What is attached at a hook, if it is attached, and can be replaced.
+    /// The link at a hook, and its program's id, if the program is attached and can be replaced.
     fn link(&self, hook: &Hook) -> Result<Option<(Link, u32)>, Error> {
         let Some(links) = self.dir.dir(LINKS)? else { return Ok(None) };
         let Some(file) = links.pinned(&hook.program)? else { return Ok(None) };
@@ -196,7 +196,7 @@ impl Pinned {
         }
         let info = link.info().map_err(|e| unusable(file.path(), &e))?;
         let program = match (hook.at, info.info) {
-            // Detached by force, or with its cgroup.
+            // The link was detached by force, or with its cgroup.
             (At::Cgroup, LinkTypeInfo::Cgroup(cgroup)) if cgroup.cgroup_id == 0 => None,
             (At::Cgroup, LinkTypeInfo::Cgroup(_)) => Some(info.prog_id),
             (At::Cgroup, _) => None,
@@ -223,7 +223,7 @@ impl Pinned {
                     (Some(link.info().map_err(|e| unusable(self.dir.path(), &e))?.prog_id), Some(id))
                 }
                 Some((_, id)) => (None, Some(id)),
-                // It waits until a table needs it.
+                // A program that only some tables need waits, pinned, until a table needs it.
                 None if hook.only_for.is_empty() => (None, None),
                 None if hook.at == At::Gate => (self.id_of(&hook.enter())?, self.id_of(&hook.program)?),
                 None => (None, self.id_of(&hook.program)?),
@@ -235,7 +235,7 @@ impl Pinned {
         Ranking::new(&self.of, self.maps()?, programs, Some(self.dir.again()?), Box::new(attached))
     }
 
-    /// The directory that all families are pinned in.
+    /// The directory in which all families are pinned.
     fn pins(&self) -> &Path {
         let path = self.dir.path();
         path.parent().and_then(Path::parent).unwrap_or(path)
@@ -252,7 +252,7 @@ impl Pinned {
                 let object = file.get().map_err(|e| unusable(file.path(), &e))?;
                 let pinned = into.pin(object.as_fd(), &name);
                 pinned.map_err(|e| cannot_pin(&into.path_of(&name), &e))?;
-                // The time of a file says since when the family counts. Without it, only that time is wrong.
+                // The time of a file says since when the family counts. If it can't be copied, only that time is wrong.
                 let _ = into.date(&name, &file);
             }
         }
@@ -263,7 +263,7 @@ impl Pinned {
         }
     }
 
-    /// Removes what somebody who was killed has left in the state.
+    /// Removes what a killed process has left in the state.
     fn remove_leftovers(&self) -> Result<(), Error> {
         remove_new(&self.dir)?;
         for part in [LINKS, PROGRAMS] {
@@ -274,7 +274,7 @@ impl Pinned {
         Ok(())
     }
 
-    /// Loads, attaches and pins. Until the very end it is in a directory that nobody takes for the state.
+    /// Loads, attaches and pins. Until the very end the objects are in a partial directory, which no process takes for the state.
     fn load(
         of: &RankedFamily,
         (locked, abi): (&Locked, &Dir),
@@ -293,13 +293,13 @@ impl Pinned {
         named.ok_or_else(|| unusable(&abi.path_of(name), &"somebody has removed it"))
     }
 
-    /// Fills this directory, which is a partial one of `abi`, and then gives it its name. Where either fails, the directory is
+    /// Fills this directory, which is a partial one of `abi`, and then gives it its name. If either fails, the directory is
     /// removed.
     fn name_when_done(&self, abi: &Dir, fill: impl FnOnce(&Self) -> Result<(), Error>) -> Result<(), Error> {
         let name = &self.of.family.name;
         let named = || abi.rename(&partial(name), name).map_err(|e| cannot_pin(&abi.path_of(name), &e));
         fill(self).and_then(|()| named()).inspect_err(|_| {
-            // The first error says more than an error of removing.
+            // The first error says more than an error of the removal.
             let _ = abi.remove_tree(&partial(name), &mut Vec::new());
         })
     }
@@ -313,7 +313,7 @@ impl Pinned {
         self.set_build(&pins.build_of(self.of.build().observer))
     }
 
-    /// Replaces the programs if they are not of this build, or not all there. Says whether it did.
+    /// Replaces the programs if they are of another build, or not all there. Returns whether it did.
     fn upgrade(&self, pins: &Pins) -> Result<bool, Error> {
         let shape = self.maps()?.shape()?;
         let made = self.of.build();
@@ -329,13 +329,13 @@ impl Pinned {
         }
         self.share(&mut object)?;
         for (hook, link) in hooks.iter().zip(&links) {
-            // What is attached already is not needed again.
+            // A program that is attached already is not loaded again.
             if hook.at == At::Gate && link.is_some() {
                 bpf::leave_out(&mut object, &hook.enter())?;
             }
         }
         let loaded = Loaded::new(&self.of, object, true)?;
-        // From here on, until it is done, it is of no build: whoever finds it so does it again.
+        // From here until the end the state has no build: a process that finds it without one upgrades it again.
         self.dir.remove_tree(BUILD, &mut Vec::new())?;
         self.pin_maps(&loaded.object)?;
         for ((hook, link), is_needed) in hooks.iter().zip(links).zip(needed) {
@@ -360,7 +360,7 @@ impl Pinned {
         Ok(true)
     }
 
-    /// Whether hooks are to be attached, as tables are set.
+    /// Whether each hook has to be attached, by the settings of tables.
     fn needed(&self, hooks: &[Hook]) -> Result<Vec<bool>, Error> {
         let settings = self.of.settings(&self.maps()?, None)?;
         let on: Vec<String> = self
@@ -376,7 +376,7 @@ impl Pinned {
         Ok(hooks.iter().map(|hook| hook.is_needed(|sample| on.iter().any(|name| name == sample))).collect())
     }
 
-    /// A program that is pinned.
+    /// A pinned program.
     fn pinned_program(&self, name: &str) -> Result<Option<OwnedFd>, Error> {
         let Some(programs) = self.dir.dir(PROGRAMS)? else { return Ok(None) };
         let Some(file) = programs.pinned(name)? else { return Ok(None) };
@@ -384,21 +384,21 @@ impl Pinned {
         program.map(Some).map_err(|e| unusable(file.path(), &e))
     }
 
-    /// Its id.
+    /// The id of a pinned program.
     fn id_of(&self, name: &str) -> Result<Option<u32>, Error> {
         let Some(program) = self.pinned_program(name)? else { return Ok(None) };
         let id = libbpf_rs::Program::id_from_fd(program.as_fd());
         id.map(Some).map_err(|e| unusable(&self.dir.path_of(PROGRAMS).join(name), &e))
     }
 
-    /// Links of hooks that this build does not have.
+    /// Links of hooks that this build lacks.
     fn surplus(&self, hooks: &[Hook]) -> Result<Vec<String>, Error> {
         let known = |name: &String| hooks.iter().any(|hook| hook.program == *name);
         let names = self.dir.make(LINKS)?.names()?;
         Ok(names.into_iter().filter(|name| !known(name)).collect())
     }
 
-    /// Has programs that are about to be loaded use the pinned maps.
+    /// Makes programs that are about to be loaded use the pinned maps.
     fn share(&self, object: &mut OpenObject) -> Result<(), Error> {
         for mut map in object.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
@@ -419,11 +419,11 @@ impl Pinned {
         Ok(())
     }
 
-    /// Pins the maps that are not.
+    /// Pins the maps that are not pinned yet.
     fn pin_maps(&self, object: &Object) -> Result<(), Error> {
         let own = self.of.hooks();
         let others = self.of.ranked.builds.hooks();
-        // They are not made: see RankedFamily::open().
+        // These maps are not made: see RankedFamily::open().
         let left_out = |name: &str| {
             let is_its = |hook: &&Hook| hook.at == At::Gate && hook.gate() == name;
             others.iter().any(|hook| is_its(&hook)) && !own.iter().any(|hook| is_its(&hook))
@@ -446,14 +446,14 @@ impl Pinned {
     /// Attaches a program, and pins it and its link.
     fn attach(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
         let links = self.dir.make(LINKS)?;
-        // Something that is no such link, or one whose gate is lost.
+        // The name may have another object, or a link whose gate is lost.
         links.remove_tree(&hook.program, &mut Vec::new())?;
         let link = loaded.attach(hook)?;
         links.pin(link.as_fd(), &hook.program).map_err(|e| cannot_pin(&links.path_of(&hook.program), &e))?;
         if hook.only_for.is_empty() { self.pin_program(loaded, &hook.program) } else { self.keep_ready(loaded, hook) }
     }
 
-    /// Pins a program that comes and goes, so that it can be attached: behind its gate, if it has one.
+    /// Pins a program that comes and goes, so that it can be attached later: behind its gate, if it has one.
     fn keep_ready(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
         if hook.at == At::Gate {
             hooks::enter(&loaded.object, hook, &bpf::map(&loaded.object, &hook.gate())?)?;
@@ -500,7 +500,7 @@ impl Attached for Pinned {
         links.pin(link.as_fd(), &hook.program).map_err(|e| cannot_pin(&links.path_of(&hook.program), &e))
     }
 
-    /// Only who may attach it again does so: the daemon, which has given that up, would not get it back.
+    /// A process detaches only what it may attach again: the daemon has given that up, and would not get the program back.
     fn detach(&self, hook: &Hook) -> Result<(), Error> {
         if hooks::lacks(hook.at).is_some() {
             return Ok(());
@@ -537,7 +537,7 @@ impl Attached for Pinned {
     }
 }
 
-/// Removes what has not got its name yet.
+/// Removes files that have not got their final name yet.
 fn remove_new(dir: &Dir) -> Result<(), Error> {
     for name in dir.names()?.into_iter().filter(|name| name.ends_with(NEW)) {
         dir.remove_tree(&name, &mut Vec::new())?;
@@ -545,7 +545,7 @@ fn remove_new(dir: &Dir) -> Result<(), Error> {
     Ok(())
 }
 
-/// What an element of a map of numbers holds.
+/// The number that an element of a map of numbers holds.
 fn number(bytes: Vec<u8>) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }

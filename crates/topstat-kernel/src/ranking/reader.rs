@@ -21,40 +21,40 @@ use crate::{Error, Source, TableInfo, process};
 
 /// The program that takes a section.
 const SNAPSHOT: &str = "ranked_snapshot";
-/// How often a push that holds the bank is given the time to finish.
+/// The most tries while a push holds the bank. Between them the push gets time to finish.
 const BUSY_TRIES: u32 = 200;
-/// How often all objects are ordered again for one snapshot.
+/// The most times that all objects are ordered again for one snapshot.
 const REFILL_TRIES: u32 = 3;
-/// How often a snapshot is begun anew because tables went on by two slides during it. After that the totals are of a later
-/// moment than the rows, and no row is proven.
+/// The most times that a snapshot is begun anew because tables advanced by two slides during it. After that the totals are of a
+/// later moment than the rows, and no row is proven.
 const SNAPSHOT_TRIES: u32 = 5;
-/// How often a CPU's total is read at a later moment, until less than two slides pass between the reading of the clock
-/// and of the total.
+/// The most reads of a CPU's total at a later moment, until less than two slides pass between the reading of the clock and of the
+/// total.
 const LATE_TRIES: u32 = 20;
 
-/// Reads the tables of a family. It has programs and a section of its own, so readers don't know of each other.
+/// Reads the tables of a family. Each reader has its own programs and its own section, independent of other readers.
 pub struct Reader {
     state: Arc<Ranking>,
     object: Object,
     section: Shared,
     refill: Shared,
-    /// For the snapshots that are being taken together, what is outstanding of what was used.
+    /// The result of settling, for the snapshots that are being taken together.
     settled: Option<Settled>,
     paths: Paths,
     /// Whether snapshots list the rows of every CPU, too.
     cpu_rows: bool,
-    /// Whether somebody refilled while the latest snapshot was taken, so that nothing of it is proven.
+    /// Whether a refill ran while the latest snapshot was taken, so that none of its rows is proven.
     disturbed: bool,
-    /// Whether rows of the latest snapshot are not proven that may be when all objects are ordered again. What was refused
-    /// (T6) has no object.
+    /// Whether the latest snapshot has unproven rows that may be proven once all objects are ordered again. Refused amounts (T6)
+    /// have no object to order.
     unordered: bool,
-    /// Whether anything was turned away (T5) when the latest snapshot was taken: only then can an object be in no
-    /// table although there are free rows.
+    /// Whether an object was turned away (T5) when the latest snapshot was taken: only then can an object be in no table although
+    /// there are free rows.
     turned_away: bool,
 }
 
 impl Reader {
-    /// Loads the programs that read, onto the state's maps.
+    /// Loads the reading programs onto the state's maps.
     pub fn new(state: Arc<Ranking>, cpu_rows: bool) -> Result<Self, Error> {
         let mut object = bpf::open("snapshot", state.of.build().snapshot)?;
         let Ranked { section_head, row, .. } = *state.of.ranked;
@@ -88,8 +88,8 @@ impl Reader {
         Ok(Table { info, of, sample, number, settings: self.state.settings.get(sample, number) })
     }
 
-    /// Runs the snapshot program for one CPU's table: on that CPU or, to disturb nothing (`read_only`), on whatever CPU
-    /// this runs. `now` 0: now.
+    /// Runs the snapshot program for one CPU's table, on that CPU. With `read_only` it runs on the calling thread's CPU, and
+    /// disturbs nothing. A `now` of 0 stands for the present moment.
     fn section(&self, cpu: u32, table: &Table<'_>, now: u64, read_only: bool) -> Result<Section, Error> {
         let failed = |why: &dyn std::fmt::Display| Error::Kernel {
             what: format!("read the tables of CPU {cpu}"),
@@ -104,17 +104,17 @@ impl Reader {
                 Ok(0) => return Ok(self.taken(cpu, false)),
                 Ok(libc::EAGAIN) => std::thread::yield_now(),
                 Ok(code) => return Err(failed(&std::io::Error::from_raw_os_error(code))),
-                // The CPU is offline: nobody writes its tables, any CPU may read them.
+                // The CPU is offline: no push writes its tables, and any CPU may read them.
                 Err(e) if e.kind() == libbpf_rs::ErrorKind::Other => break,
                 Err(e) => return Err(failed(&e)),
             }
         }
-        // Offline, or something has held the bank all the while: read what is there.
+        // The CPU is offline, or its bank was held during all tries: read its present content.
         self.call(cpu, table, now, None).map_err(|e| failed(&e))?;
         Ok(self.taken(cpu, true))
     }
 
-    /// Calls the snapshot program, on a CPU, or only to read.
+    /// Calls the snapshot program, on a CPU or only to read.
     fn call(&self, cpu: u32, table: &Table<'_>, now: u64, on_cpu: Option<u32>) -> libbpf_rs::Result<i32> {
         let program = self.object.progs_mut().find(|p| p.name() == SNAPSHOT).expect("Reader::new has looked");
         // struct ts_section_args
@@ -128,7 +128,7 @@ impl Reader {
         Ok(program.test_run(input)?.return_value.cast_signed())
     }
 
-    /// What the snapshot program has just written.
+    /// The section that the snapshot program has just written.
     fn taken(&self, cpu: u32, stale: bool) -> Section {
         let head: ts_section = self.section.read(0, 0);
         let Ranked { section_head, row, .. } = *self.state.of.ranked;
@@ -137,7 +137,8 @@ impl Reader {
         Section { cpu, head, rows: Rows::new(bytes, row), stale, again: false }
     }
 
-    /// The sections of the CPUs where anything was ever counted; of one, if there are none. At the first one's instant.
+    /// The sections of the CPUs where anything was ever counted; if there is no such CPU, of one CPU. All have the instant of
+    /// the first one.
     fn sections(&self, table: &Table<'_>, read_only: bool) -> Result<Vec<Section>, Error> {
         let banks = &self.state.banks;
         let used = |cpu| banks.used(cpu, table.sample, table.number);
@@ -145,8 +146,8 @@ impl Reader {
         ended::sections(banks.cpus(), used, |cpu, now| self.section(cpu, table, now, read_only), ends)
     }
 
-    /// What was pushed and refused on the section's CPU at the section's moment; `None`: the CPU's windows have gone on by two
-    /// slides since then.
+    /// The pushed and the refused amount of the section's CPU at the section's moment; `None`: the CPU's windows have advanced by
+    /// two slides since then.
     fn counted(&self, table: &Table<'_>, section: &Section, tick: &ts_tick) -> Option<(u64, u64)> {
         let Table { info, sample, number, .. } = table;
         let total = self.state.banks.total(section.cpu, *sample, *number, info.kind, tick)?;
@@ -154,8 +155,8 @@ impl Reader {
         Some((total, refused))
     }
 
-    /// As [`Self::counted`], at a later moment. The refused amount is unknown then. On a CPU where each try takes two slides, the
-    /// total is taken for 0, and the rows make up for it.
+    /// As [`Self::counted`], at a later moment, for which the refused amount is unknown. On a CPU where each try takes two
+    /// slides, the total is taken for 0, and the rows make up for it.
     fn counted_late(&self, table: &Table<'_>, cpu: u32) -> Result<(u64, u64), Error> {
         for _ in 0..LATE_TRIES {
             let section = self.section(cpu, table, 0, true)?;
@@ -166,7 +167,8 @@ impl Reader {
         Ok((0, u64::MAX))
     }
 
-    /// `None`: tables have gone on by two slides since the first row was read; on the `last` try, totals of a later moment do.
+    /// `None`: tables have advanced by two slides since the first row was read. On the `last` try, totals of a later moment are
+    /// used instead.
     fn try_peek(&mut self, table: &Table<'_>, last: bool) -> Result<Option<Snapshot>, Error> {
         let time = SystemTime::now();
         let refills = self.refills();
@@ -178,7 +180,7 @@ impl Reader {
         self.disturbed = refills % 2 == 1 || refills != self.refills();
         self.turned_away = sections.iter().any(|s| s.head.missed > 0);
         let tick = sections[0].head.tick;
-        // A row like the others: before the totals (P1).
+        // The unranked row is read before the totals, like the others (P1).
         let unranked = self.state.of.ranked.unranked;
         let unranked = unranked.and_then(|row| row(&self.state.maps, table.sample, table.number, &tick));
         let (mut totals, mut refused) = (Vec::with_capacity(sections.len()), 0_u64);
@@ -204,8 +206,8 @@ impl Reader {
         Ok(Some(snapshot))
     }
 
-    /// See [`SharedSettings::refills`](super::SharedSettings::refills). If whoever has begun one was killed, it is at an
-    /// end here, and its table is not trusted.
+    /// See [`SharedSettings::refills`](super::SharedSettings::refills). If the process that began a refill was killed, the refill
+    /// ends here, and its table is not trusted.
     fn refills(&self) -> u32 {
         let Ranking { settings, banks, .. } = &*self.state;
         if settings.refills() % 2 == 1
@@ -227,7 +229,7 @@ impl Reader {
         totals: Vec<u64>,
         refused: u64,
     ) -> Result<Snapshot, Error> {
-        // After the rows: what of them was skipped is counted by now.
+        // Read after the rows: pushes that they lack because they were skipped are counted by now.
         let skipped = self.state.skipped.read(&table.info.sample);
         let lost = self.lost(table, sections, skipped.all);
         let ranked = &self.state.of.ranked;
@@ -288,18 +290,18 @@ impl Reader {
         };
         let Ranking { settings, banks, .. } = &*self.state;
         if let Some((sample, number)) = settings.refilling(locked) {
-            // The process that did so was killed.
+            // The process that began this refill was killed.
             banks.distrust(sample, number);
         }
         settings.begin_refill(locked, table.sample, table.number);
-        // What was turned away before is looked at again now; only what is turned away from
-        // here on counts against the rows.
+        // Objects that were turned away before are looked at again now. Only objects that are turned away from here on count
+        // against the rows.
         banks.forgive(table.sample, table.number);
         let wanted = ts_refill { bank: table.sample, table: table.number, objects: 0, skipped: 0 };
         self.refill.write(0, 0, wanted);
         let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
         let done: ts_refill = self.refill.read(0, 0);
-        // What was skipped, for a push that was preempted holds the bank, is in no table and counted nowhere.
+        // An object is skipped if a preempted push holds its bank. It is then in no table, and counted nowhere.
         if !matches!(ordered, Ok(true)) || done.skipped > 0 {
             banks.distrust(table.sample, table.number);
         }
@@ -307,7 +309,7 @@ impl Reader {
         ordered.map(|_| done.objects)
     }
 
-    /// Runs the iterators over all objects of a sample. Returns whether they found all.
+    /// Runs the iterators over all objects of a sample. Returns whether they found all objects.
     fn order_all(&self, sample: u32) -> Result<bool, Box<dyn std::error::Error>> {
         let number = sample / self.state.of.ranked.sample_banks;
         let refill = (self.state.of.build().refill)(&self.object, &self.state.maps, number)?;
@@ -347,12 +349,12 @@ impl Source for Reader {
         let mut snapshot = snapshot;
         for _ in 0..REFILL_TRIES {
             let state = Arc::clone(&self.state);
-            // Others have the lock for longer than is waited for. The rows that are proven without ordering anything again stay so.
+            // Another process holds the lock for longer than the wait. Rows that are proven without a refill stay proven.
             let Ok(locked) = state.settings.lock() else { break };
             self.refill_locked(info, &locked)?;
             drop(locked);
             snapshot = self.peek(info)?;
-            // Only if others have refilled, too, in between.
+            // Another process may have refilled, too, in between: only then is there another try.
             if !self.disturbed {
                 break;
             }

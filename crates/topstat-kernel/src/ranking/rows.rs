@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rows as the programs that read write them: each begins with a `ts_row`, and is as long as the family says.
+//! Rows as the reading programs write them: each begins with a `ts_row`, and has the length that the family defines.
 
 use std::mem::size_of;
 
@@ -7,14 +7,14 @@ use topstat_engine::abi::ts_row;
 
 use crate::bpf;
 
-/// A row: what all have, and its bytes.
+/// A row: the head that all rows have, and its bytes.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
     pub head: ts_row,
     pub bytes: &'a [u8],
 }
 
-/// Rows of the same length, one after the other.
+/// Rows of equal length, one after the other.
 #[derive(Clone, Debug)]
 pub struct Rows {
     bytes: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Those in these bytes, of so many each: a `ts_row` at least.
+    /// The rows in these bytes, of `size` bytes each: at least a `ts_row`.
     pub fn new(bytes: Vec<u8>, size: usize) -> Self {
         Self { bytes, size: size.max(size_of::<ts_row>()) }
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What users set of the tables: in memory shared with the programs, which read it on every push.
+//! The settings that users give tables, in memory shared with the programs, which read it on every push.
 //!
-//! Whoever changes settings has locked them from the reading of the old ones to the writing of the new ones. Within a
-//! process that lock is a mutex. Between processes it is flock(2) on the family's directory of pins, which all have open
-//! who use the same pinned state. The kernel gives that lock back when its holder is killed, which a lock word in the
-//! shared memory could not promise. A compare-and-swap of the generation could not replace it either: it would tell who was
-//! first only after both had written their words.
+//! A caller that changes settings holds a lock from the reading of the old ones to the writing of the new ones. Within a process
+//! that lock is a mutex. Between processes it is flock(2) on the family's directory of pins, which all processes that use the
+//! pinned state have open. The kernel releases that lock when its holder is killed, which a lock word in the shared memory could
+//! not promise. A compare-and-swap of the generation could not replace it either: it would decide which caller is first only
+//! after both have written their words.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,35 +24,34 @@ use topstat_engine::abi::{
     TS_SWITCH_TABLE, ts_config, ts_settings,
 };
 
-/// The longest to wait for others to have set or refilled: a table of a million objects takes a good part of a second.
+/// The longest wait for others that set or refill: a refill of a million objects takes a good part of a second.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The settings of a family.
 pub struct SharedSettings {
     memory: Shared,
-    /// The numbers of the tables that there are in each bank, whose number is "sample" below.
+    /// The numbers of the tables in each bank. The number of the bank is called "sample" below.
     banks: Vec<Vec<u32>>,
-    /// Of this process, only the thread that has this locked changes settings.
+    /// Held by the only thread of this process that changes settings.
     setting: Mutex<()>,
-    /// The directory of pins, where the state is pinned. Of all processes, only the one that has it locked changes
-    /// settings.
+    /// The directory of pins, where the state is pinned. The process that holds its lock is the only one that changes settings.
     shared: Option<OwnedFd>,
     hz: u32,
 }
 
 impl SharedSettings {
-    /// Those in this memory.
+    /// The settings in this memory.
     pub fn new(memory: Shared, banks: Vec<Vec<u32>>, shared: Option<OwnedFd>) -> Self {
         Self { memory, banks, setting: Mutex::new(()), shared, hz: clock::hz() }
     }
 
-    /// Bytes of the settings of so many banks.
+    /// Bytes of the settings of `banks` banks.
     pub fn size(banks: usize) -> usize {
         size_of::<ts_settings>() + banks * TS_BANK_TABLES as usize * size_of::<ts_config>()
     }
 
-    /// Waits until nobody else changes settings or has a table ordered again, and keeps all others waiting until what it
-    /// gives is dropped.
+    /// Waits until no other caller changes settings or has a table ordered again. All other callers wait until the result is
+    /// dropped.
     pub fn lock(&self) -> Result<Locked<'_>, Error> {
         let alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = &self.shared {
@@ -62,7 +61,7 @@ impl SharedSettings {
         Ok(Locked { _alone: alone, shared: self.shared.as_ref() })
     }
 
-    /// The same, if nobody has to be waited for.
+    /// As [`SharedSettings::lock`]; `None` if another caller holds the lock.
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         let alone = match self.setting.try_lock() {
             Ok(alone) => alone,
@@ -81,31 +80,31 @@ impl SharedSettings {
         replaced.map_err(|e| Error::Kernel { what: "lock the settings".to_owned(), why: e.to_string() })
     }
 
-    /// How many times a table's objects began and ended being ordered again: odd while they are.
+    /// The number of times that a refill, the ordering of a table's objects again, began or ended: odd during a refill.
     pub fn refills(&self) -> u32 {
         self.memory.read(0, offset_of!(ts_settings, refills))
     }
 
-    /// The table that is being refilled; the lock is held.
+    /// The table that is being refilled. The caller holds the lock.
     pub fn refilling(&self, _: &Locked<'_>) -> Option<(u32, u32)> {
         let place: u32 = self.memory.read(0, offset_of!(ts_settings, refilling));
         let (sample, table) = (place / TS_BANK_TABLES, place % TS_BANK_TABLES);
         (self.refills() % 2 == 1 && sample < self.banks()).then_some((sample, table))
     }
 
-    /// Says that a table is being refilled; the lock is held, and nobody else does.
+    /// Announces that a table is being refilled. The caller holds the lock, so there is no other refill.
     pub fn begin_refill(&self, _: &Locked<'_>, sample: u32, table: u32) {
         self.memory.write::<u32>(0, offset_of!(ts_settings, refilling), sample * TS_BANK_TABLES + table);
         self.memory.write::<u32>(0, offset_of!(ts_settings, refills), self.refills().wrapping_add(1) | 1);
     }
 
-    /// Says that nothing is being refilled any more; the lock is held.
+    /// Announces that no table is being refilled any more. The caller holds the lock.
     pub fn end_refill(&self, _: &Locked<'_>) {
         let refills = self.refills();
         self.memory.write::<u32>(0, offset_of!(ts_settings, refills), refills.wrapping_add(refills % 2));
     }
 
-    /// Has the programs look at all settings: somebody who set them may have been killed before they said so.
+    /// Has the programs read all settings: a process that set them may have been killed before it announced them.
     pub fn announce(&self) -> Result<(), Error> {
         let locked = self.lock()?;
         for sample in 0..self.banks() {
@@ -115,7 +114,7 @@ impl SharedSettings {
         Ok(())
     }
 
-    /// Settings have changed: the programs look at them when the generation differs.
+    /// Announces changed settings: the programs read them when the generation differs.
     fn tell(&self, _: &Locked<'_>) {
         let generation = self.memory.read::<u32>(0, offset_of!(ts_settings, generation)).wrapping_add(1);
         self.memory.write::<u32>(0, offset_of!(ts_settings, generation), generation);
@@ -129,7 +128,7 @@ impl SharedSettings {
         self.memory.read(0, Self::offset(sample, table))
     }
 
-    /// What a table is set to.
+    /// The settings of a table.
     pub fn get(&self, sample: u32, table: u32) -> TableSettings {
         let config = self.config(sample, table);
         let on = |switch: u32| config.switches & switch != 0;
@@ -144,8 +143,8 @@ impl SharedSettings {
         }
     }
 
-    /// Sets a table, from the next push on. Windows of another period start afresh; the generation, written last, tells
-    /// the programs. Says what the table was set to before.
+    /// Sets a table, from the next push on. Windows of another period start afresh. The generation, which is written last,
+    /// announces the change to the programs. Returns the previous settings of the table.
     pub fn set(
         &self,
         locked: &Locked<'_>,
@@ -172,8 +171,8 @@ impl SharedSettings {
         let config = topstat_engine::config(to.period_ms, to.order_ms(), kind, enabled, epoch, self.hz)
             .map_err(|e| Error::Option(e.to_string()))?;
         let config = ts_config { switches, delay_ms: to.delay_ms, raised_ms: to.raised_ms, ..config };
-        // The epoch last: who reads it first has the slide and the clock of it, or later ones. A slide of another one's
-        // length would have a number that is far from those to come.
+        // The epoch is written last: a reader that reads it first sees its slide and clock, or later ones. Slides of another
+        // length have numbers far from the numbers to come.
         self.memory.write(0, Self::offset(sample, table), ts_config { epoch: old.epoch, ..config });
         self.memory.write(0, Self::offset(sample, table) + offset_of!(ts_config, epoch), config.epoch);
         self.set_quiet(sample);
@@ -181,7 +180,7 @@ impl SharedSettings {
         Ok(before)
     }
 
-    /// Whether a table that is set so has the clock of nanoseconds.
+    /// Whether a table with these settings uses the clock of nanoseconds.
     pub fn is_precise(&self, to: &TableSettings) -> Result<bool, Error> {
         let config = topstat_engine::config(to.period_ms, to.order_ms(), TS_DYNAMIC, true, 1, self.hz);
         Ok(config.map_err(|e| Error::Option(e.to_string()))?.precise != 0)
@@ -192,7 +191,7 @@ impl SharedSettings {
         u32::try_from(self.banks.len()).unwrap_or(0)
     }
 
-    /// Pushes may be summed alone where every table that is on has a delay.
+    /// Pushes may be summed without ordering where every table that is on has a delay.
     fn set_quiet(&self, sample: u32) {
         let tables = &self.banks[sample as usize];
         let quiet = tables.iter().map(|t| self.config(sample, *t)).all(|c| c.enabled == 0 || c.delay > 0);
@@ -203,7 +202,7 @@ impl SharedSettings {
     }
 }
 
-/// Of all threads of all processes, the one that has this is the only one that changes settings.
+/// The lock on the settings. Of all threads of all processes, only its holder changes them.
 pub struct Locked<'a> {
     _alone: MutexGuard<'a, ()>,
     shared: Option<&'a OwnedFd>,
@@ -211,12 +210,12 @@ pub struct Locked<'a> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // It can't fail for a descriptor that holds the lock.
+        // Unlocking can't fail for a descriptor that holds the lock.
         let _ = self.shared.map(|shared| rustix::fs::flock(shared, FlockOperation::Unlock));
     }
 }
 
-/// 1 to 65535: 0 stands for no table.
+/// The next epoch, 1 to 65535: 0 stands for no table.
 fn next_epoch(epoch: u32) -> u32 {
     epoch % u32::from(u16::MAX) + 1
 }
@@ -227,15 +226,15 @@ mod tests {
 
     use super::*;
 
-    /// The settings of a family, as one more process has them that has opened their memory and its directory of pins.
+    /// The settings of a family, in a process that has opened their memory and its directory of pins.
     fn opened(memory: &File, pins: &std::path::Path) -> SharedSettings {
         let banks = vec![vec![0, 1, 2, 3]];
         let pins = File::open(pins).unwrap().into();
         SharedSettings::new(Shared::of_file(memory, SharedSettings::size(banks.len()), 1), banks, Some(pins))
     }
 
-    /// Two processes change different settings of the same table, each by reading all of them, changing one and writing all
-    /// of them. Both pause in between, as the scheduler may have them.
+    /// Two processes change different settings of one table. Each reads all settings, changes one and writes all. Both pause in
+    /// between, as the scheduler may make them.
     #[test]
     fn of_two_processes_that_change_a_table_neither_undoes_what_the_other_has_changed() {
         const CHANGES: u32 = 40;
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!((last.period_ms, last.delay_ms), (FIRST + CHANGES, FIRST + CHANGES));
     }
 
-    /// As programs read them while somebody sets them.
+    /// Reads settings as programs do while another thread sets them.
     #[test]
     fn who_sees_an_epoch_sees_the_slide_of_it() {
         const CHANGES: u32 = 20_000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pushes what objects have used and was not pushed yet, where a family's programs leave such a rest.
+//! Pushes usage of objects that a family's programs have not pushed yet, where they leave a rest.
 
 use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,28 +13,28 @@ use crate::family::{Refill, Settle};
 use crate::maps::Maps;
 use crate::{Error, bpf};
 
-/// How often it is tried again where another CPU holds what it has taken and does not go on, since it is a virtual one
-/// that its host does not run: after 1 ms, then after twice as long each time, 15 ms in all. After that no row is proven.
+/// The most repetitions where another CPU holds usage that it has taken, and does not go on: it is a virtual CPU that its host
+/// does not run. The first comes after 1 ms, each further one after twice as long, 15 ms in all. After that no row is proven.
 const TRIES_AGAIN: u32 = 4;
 
-/// What is outstanding after it was run.
+/// The usage that is outstanding after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// The family's programs leave no rest.
     NoRest,
-    /// Nothing: all that was pushed is ordered, whatever the delay.
+    /// Nothing is outstanding: all that was pushed is ordered, whatever the delay.
     All,
-    /// What a CPU holds that does not run.
+    /// A CPU that does not run still holds some usage.
     NotAll,
 }
 
-/// The program that does so, loaded with the first reader.
+/// The program that pushes the rest, loaded with the first reader.
 pub struct Settler {
     how: Option<Settle>,
     loaded: Mutex<Option<Loaded>>,
 }
 
-/// The moment of a run, by both clocks that tables have.
+/// The moment of a run, by both clocks that tables use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
     pub jiffies: u64,
@@ -42,13 +42,13 @@ pub struct Moment {
 }
 
 struct Loaded {
-    // Dropped first.
+    // Dropped before `object`.
     link: Link,
     object: Object,
 }
 
 impl Settler {
-    /// Of a build whose programs leave a rest, or (`None`) of one whose programs leave none.
+    /// A settler. `how` is `None` for a build whose programs leave no rest.
     pub fn new(how: Option<Settle>) -> Self {
         Self { how, loaded: Mutex::default() }
     }
@@ -57,7 +57,7 @@ impl Settler {
     /// no read waits for it.
     ///
     /// # Errors
-    /// A program that the kernel does not take, a map that is missing.
+    /// The kernel refuses the program, or a map is missing.
     pub fn prepare(&self, maps: &Maps) -> Result<(), Error> {
         let Some(how) = &self.how else { return Ok(()) };
         loaded(&mut self.lock(), how, maps).map(|_| ())
@@ -67,10 +67,10 @@ impl Settler {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The moment of the latest run; what came before it was taken as the tables were set then. `None`: nothing asks for it.
+    /// The moment of the latest run. Usage before it was counted by the settings of that time. `None`: it is not needed.
     ///
     /// # Errors
-    /// A map that can't be read.
+    /// A map can't be read.
     pub fn moment(&self) -> Result<Option<Moment>, Error> {
         let place = self.lock();
         let Some(loaded) = place.as_ref().filter(|_| self.how.as_ref().is_some_and(|how| how.since.is_some())) else {
@@ -80,10 +80,10 @@ impl Settler {
         Ok(Some(Moment { jiffies: moment.read(0, 0), ns: moment.read(0, size_of::<u64>()) }))
     }
 
-    /// Pushes it, and orders the objects whose it is.
+    /// Pushes the rest, and orders its objects.
     pub fn run(&self, maps: &Maps) -> Result<Settled, Error> {
         let Some(how) = &self.how else { return Ok(Settled::NoRest) };
-        // One at a time: who waits here would go through the same objects.
+        // One run at a time: a waiting thread would go over the same objects.
         let mut place = self.lock();
         let loaded = loaded(&mut place, how, maps)?;
         let failed = |e: std::io::Error| Error::Kernel { what: format!("run {}", how.program), why: e.to_string() };
@@ -99,7 +99,7 @@ impl Settler {
     }
 }
 
-/// The program that is in its place; it is loaded if the place is empty.
+/// The loaded program in `place`, which is loaded if the place is empty.
 fn loaded<'a>(place: &'a mut Option<Loaded>, how: &Settle, maps: &Maps) -> Result<&'a Loaded, Error> {
     Ok(match place.take() {
         Some(ready) => place.insert(ready),

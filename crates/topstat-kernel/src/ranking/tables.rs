@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a family's data says of its maps, programs and tables.
+//! The maps, programs and tables of a family, as its data defines them.
 
 use std::mem::size_of;
 use std::os::fd::OwnedFd;
@@ -21,12 +21,12 @@ use crate::{Error, Options, TableInfo, TableSettings};
 pub struct RankedFamily {
     pub family: Arc<Family>,
     pub ranked: Arc<Ranked>,
-    /// Which build has made the state; `None`: there is no state yet, and this kernel's is meant.
+    /// The build that made the state; `None`: there is no state yet, and this kernel's build is meant.
     made_by: Option<Which>,
 }
 
 impl RankedFamily {
-    /// A family, if it is one of ranked tables.
+    /// The family, if it is one of ranked tables.
     pub fn of(family: &Arc<Family>) -> Option<Self> {
         match &family.kind {
             Kind::Ranked(ranked) => {
@@ -36,7 +36,7 @@ impl RankedFamily {
         }
     }
 
-    /// The same for a state with these constants, where these programs are: only the build that has made it can go on with it.
+    /// The family of a state with these constants and these programs: only the build that made a state can go on with it.
     #[must_use]
     pub fn made_with(&self, constants: &[u8], is_there: impl Fn(&str) -> bool) -> Self {
         let number = self.ranked.constants.read(Constant::Build, constants);
@@ -47,18 +47,18 @@ impl RankedFamily {
         self.made_by.unwrap_or_else(|| self.ranked.builds.chosen())
     }
 
-    /// Its programs, as this kernel takes them.
+    /// The build of its programs.
     pub fn build(&self) -> &Build {
         self.ranked.builds.build(self.which())
     }
 
-    /// How what a sample shows is counted, where builds differ in that.
+    /// How the values of a sample are counted, where builds differ in that.
     pub fn way(&self, sample: &SampleInfo) -> Option<&'static str> {
         let ways = &self.build().ways;
         ways.iter().find(|(name, _)| *name == sample.name).map(|(_, way)| *way)
     }
 
-    /// Where they are attached.
+    /// The hooks of its programs.
     pub fn hooks(&self) -> Vec<Hook> {
         self.ranked.builds.hooks_of(self.which())
     }
@@ -74,7 +74,8 @@ impl RankedFamily {
         u32::try_from(number).ok()
     }
 
-    /// Where the programs keep a table: the bank's number ("sample", where a sample has one bank), and the table's in it.
+    /// Where the programs keep a table: the number of its bank ("sample", where a sample has one bank), and its number in the
+    /// bank.
     pub fn place(&self, table: &TableInfo) -> Result<(u32, u32), Error> {
         let sample = self.number_of(&table.sample).ok_or_else(|| Error::NotLoaded(table.path()))?;
         Ok((sample * self.ranked.sample_banks + table.number / TS_BANK_TABLES, table.number % TS_BANK_TABLES))
@@ -86,7 +87,7 @@ impl RankedFamily {
         found.ok_or_else(|| Error::NotLoaded(table.path()))
     }
 
-    /// What users set, in these maps: see [`SharedSettings::new`].
+    /// The settings that users give, in these maps: see [`SharedSettings::new`].
     pub fn settings(&self, maps: &Maps, shared: Option<OwnedFd>) -> Result<SharedSettings, Error> {
         Ok(SharedSettings::new(Shared::new(&maps.settings)?, self.numbers(), shared))
     }
@@ -102,11 +103,11 @@ impl RankedFamily {
         banks
     }
 
-    /// The programs that push, for so many CPUs, ready to be loaded. Programs of a pinned state get the constants that it
-    /// was loaded with.
+    /// The pushing programs for `cpus` CPUs, ready to be loaded. Programs of a pinned state get the constants that the state was
+    /// loaded with.
     ///
     /// # Errors
-    /// When so many rows can't be kept.
+    /// The options ask for more rows than can be kept.
     pub fn open(&self, options: &Options, cpus: u32) -> Result<OpenObject, Error> {
         let mut object = bpf::open(&self.family.name, self.build().observer)?;
         let shape = self.shape(options.top)?;
@@ -121,7 +122,7 @@ impl RankedFamily {
         let hooks = self.hooks();
         let is_own = |hook: &Hook| hooks.iter().any(|own| own.program == hook.program);
         for hook in self.ranked.builds.hooks().iter().filter(|hook| !is_own(hook)) {
-            // Builds may have an object in common.
+            // Builds may share an object.
             if object.progs().any(|program| program.name() == &*hook.program) {
                 hooks::leave_out(&mut object, hook)?;
             }
@@ -129,19 +130,19 @@ impl RankedFamily {
         Ok(object)
     }
 
-    /// What the constants begin with, for tables of so many rows.
+    /// The beginning of the constants, for tables of `top` rows.
     fn shape(&self, top: u32) -> Result<ts_shape, Error> {
         let entries = topstat_engine::entries_for(top).map_err(|e| Error::Option(e.to_string()))?;
         let table_stride = u32::try_from(topstat_engine::table_size(entries)).unwrap_or(u32::MAX);
         Ok(ts_shape { abi: self.family.abi, top, entries_mask: entries - 1, table_stride })
     }
 
-    /// Whether objects are threads, where they would be processes.
+    /// Whether objects are threads instead of processes.
     pub fn threads(&self, maps: &Maps) -> bool {
         self.ranked.constants.read(Constant::ByThread, &maps.constants()).is_some_and(|by_thread| by_thread != 0)
     }
 
-    /// Whether maps are as large as what is read from them.
+    /// Checks that maps are as large as the data that is read from them.
     pub fn check_maps(&self, maps: &Maps, shape: &ts_shape) -> Result<(), Error> {
         let name = &self.family.name;
         let unusable = |why: String| Error::Kernel { what: format!("use the constants of {name}"), why };
@@ -177,7 +178,7 @@ impl RankedFamily {
         Ok(())
     }
 
-    /// Makes the tables of maps that were just loaded: empty, with those named on and the others off.
+    /// Makes the tables of maps that were just loaded: empty, with the given tables on and the others off.
     pub fn set_up(&self, maps: &Maps, tables: &[Arc<TableInfo>], options: &Options) -> Result<(), Error> {
         Banks::new(&maps.banks, self.banks(), maps.shape()?.entries_mask + 1)?.init();
         let settings = self.settings(maps, None)?;

@@ -3,42 +3,42 @@
 
 use super::{Counter, CounterKind, Counters, Scope};
 
-/// What is shown of a reading.
+/// The choice of counters to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// What they stand at, and not what has come since the reading before.
+    /// Show the values, and not the changes since the previous reading.
     pub totals: bool,
-    /// Which counters.
+    /// The counters.
     pub shown: Shown,
-    /// In which order.
+    /// Their order.
     pub order: Order,
-    /// How many of each scope at most.
+    /// The largest number of counters of each scope.
     pub rows: Option<usize>,
 }
 
-/// Which counters are shown.
+/// The counters that are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shown {
-    /// Those that have changed since the reading before.
+    /// The counters that have changed since the previous reading.
     #[default]
     Changed,
-    /// Those that are not zero.
+    /// The counters that are not zero.
     NotZero,
     /// All.
     All,
 }
 
-/// In which order counters are shown.
+/// The order of counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// What has come since the reading before, largest first; where there is none, the value.
+    /// By the change since the previous reading, largest first; without a previous reading, by the value.
     #[default]
     Change,
     /// The value, largest first.
     Total,
-    /// By how unevenly the CPUs share in it, most uneven first.
+    /// By the imbalance between the CPUs, largest first.
     Imbalance,
-    /// The kernel's: by protocol.
+    /// In the kernel's order: by protocol.
     Kernel,
 }
 
@@ -46,13 +46,13 @@ pub enum Order {
 pub(crate) type Line<'a> = (&'static str, &'a Counter);
 
 impl Choice {
-    /// The counters of a scope that are shown, and how many others would have been but for the limit.
+    /// The shown counters of a scope, and the number of counters that only the limit hides.
     pub(crate) fn lines<'a>(&self, scope: &'a Scope) -> (Vec<Line<'a>>, usize) {
         let all = scope.protocols.iter().flat_map(|p| p.counters.iter().map(|counter| (p.name, counter)));
         let mut lines: Vec<Line> = all.filter(|(_, counter)| self.shown.is(counter)).collect();
         match self.order {
             Order::Kernel => {}
-            // Stable: those that are equal stay in the kernel's order. Levels come after what is counted.
+            // The sort is stable: equal counters stay in the kernel's order. Gauges come after counts.
             Order::Change => lines.sort_by_key(|(_, c)| std::cmp::Reverse(c.change().or_else(|| count(c)))),
             Order::Total => lines.sort_by_key(|(_, c)| std::cmp::Reverse(count(c))),
             Order::Imbalance => lines.sort_by(|(_, a), (_, b)| self.imbalance(b).total_cmp(&self.imbalance(a))),
@@ -62,8 +62,8 @@ impl Choice {
         (lines, hidden)
     }
 
-    /// What a column of a CPU shows: the changes, or the values where these are asked for, or where there is no reading
-    /// before. Of a gauge, nothing: parts of it mean nothing.
+    /// The numbers in the columns of CPUs: the changes; the values if these are asked for, or without a previous reading. `None`
+    /// for a gauge, because parts of a gauge have no meaning.
     pub(crate) fn parts(&self, counter: &Counter) -> Option<Vec<u64>> {
         if counter.kind == CounterKind::Gauge || counter.now.cpus.is_empty() {
             return None;
@@ -76,13 +76,13 @@ impl Choice {
         self.parts(counter).as_deref().and_then(Counter::imbalance).unwrap_or(0.0)
     }
 
-    /// How many counters of a reading are shown.
+    /// The number of shown counters of a reading.
     pub fn count(&self, counters: &Counters) -> usize {
         counters.scopes.iter().map(|scope| self.lines(scope).0.len()).sum()
     }
 }
 
-/// A gauge's value is no count: it may be negative, and a large one says nothing.
+/// The value of a count; `None` for a gauge, whose value may be negative, and is not comparable.
 fn count(counter: &Counter) -> Option<u64> {
     (counter.kind == CounterKind::Count).then_some(counter.now.all)
 }
@@ -92,7 +92,7 @@ impl Shown {
         match self {
             Self::All => true,
             Self::NotZero => counter.now.all != 0,
-            // The kernel has counters that it shows only once they count: what was not there before has changed.
+            // The kernel has counters that it shows only once they count: a counter that was missing before has changed.
             Self::Changed => {
                 counter.before.as_ref().map_or(counter.now.all != 0, |before| before.all != counter.now.all)
             }

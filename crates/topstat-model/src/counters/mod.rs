@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A reading of counters: what the kernel has counted, of each network namespace or device, by protocol, in all and on
-//! each CPU; and what it was at the reading before.
+//! A reading of counters: the kernel's counts of each network namespace or device, by protocol, in all and on each CPU; and their
+//! values at the previous reading.
 //!
-//! A [`Picture`] is what is shown of it: a [`Reading`](crate::Reading), which a [`Sink`](crate::Sink) writes. JSON and CSV
-//! lose nothing of what is shown; in text, rates are rounded.
+//! A [`Picture`] has the shown counters: it is a [`Reading`](crate::Reading), which a [`Sink`](crate::Sink) writes. JSON and CSV
+//! are lossless for the shown counters; in text, rates are rounded.
 //!
 //! # What always holds
 //!
@@ -27,19 +27,19 @@ pub use picture::Picture;
 pub struct Counters {
     /// When it was taken.
     pub time: SystemTime,
-    /// The time since the reading before, by a clock that is never set; `None`: it is the first one.
+    /// The time since the previous reading, by a clock that is never set; `None`: it is the first one.
     pub elapsed: Option<Duration>,
-    /// Where it was read.
+    /// The place where it was read.
     pub source: Source,
     /// The CPUs that have parts, in the order of the parts; empty where parts are not known.
     pub cpus: Vec<u32>,
-    /// What has counters.
+    /// The namespaces and devices that have counters.
     pub scopes: Vec<Scope>,
-    /// What is wrong with it.
+    /// The losses.
     pub lost: CountersLost,
 }
 
-/// Where counters were read.
+/// The place where counters were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// In the kernel's own arrays, CPU by CPU.
@@ -48,14 +48,14 @@ pub enum Source {
     Proc(String),
 }
 
-/// What is missing from a reading.
+/// The losses of a reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountersLost {
-    /// Namespaces or devices that were not read, since there are too many.
+    /// Namespaces or devices that were not read, because there are too many.
     pub beyond: u64,
-    /// Arrays that could not be read, and pass for zeros.
+    /// Arrays that could not be read, and count as zeros.
     pub unreadable: u64,
-    /// Counters that the kernel shows in `/proc`, and of which it is not known where they are.
+    /// Counters that the kernel shows in `/proc`, and whose place in the arrays is not known.
     pub unknown: Vec<String>,
 }
 
@@ -64,9 +64,9 @@ pub struct CountersLost {
 pub struct Scope {
     /// The namespace's inode, as in `/proc/PID/ns/net`.
     pub netns: u32,
-    /// What it is called, where it has a name: that of `ip netns`, or of who is in it.
+    /// The name of the namespace, if it has one: from `ip netns`, or from a process in it.
     pub name: Option<String>,
-    /// The device; `None`: counters are those of the namespace.
+    /// The device; `None`: the counters belong to the namespace.
     pub device: Option<String>,
     /// Counters, by protocol.
     pub protocols: Vec<Protocol>,
@@ -77,7 +77,7 @@ pub struct Scope {
 pub struct Protocol {
     /// Its name: `tcpext`. Its sample is `snmp_tcpext`.
     pub name: &'static str,
-    /// In the kernel's order.
+    /// The counters in the kernel's order.
     pub counters: Vec<Counter>,
 }
 
@@ -86,40 +86,40 @@ pub struct Protocol {
 pub struct Counter {
     /// Its standard name: `InSegs`.
     pub name: Arc<str>,
-    /// How it is to be understood.
+    /// The meaning of its value.
     pub kind: CounterKind,
-    /// What it stands at.
+    /// Its value.
     pub now: Amount,
-    /// What it stood at at the reading before, if that had it.
+    /// Its value at the previous reading, if that reading has it.
     pub before: Option<Amount>,
 }
 
-/// How a counter is to be understood.
+/// The meaning of a counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterKind {
     /// It only grows.
     Count,
-    /// A level or a setting: it has no rate, and only the sum over CPUs means anything.
+    /// A level or a setting: it has no rate, and only the sum over CPUs has a meaning.
     Gauge,
 }
 
-/// What a counter stands at.
+/// The value of a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// In all.
+    /// The sum.
     pub all: u64,
-    /// On each CPU; empty where that is not known, since all share the counter, or it was read elsewhere.
+    /// The value on each CPU; empty if it is not known, because all CPUs share the counter, or it was read elsewhere.
     pub cpus: Vec<u64>,
 }
 
 impl Counter {
-    /// What has come since the reading before; of a gauge, nothing.
+    /// The change since the previous reading; `None` for a gauge.
     pub fn change(&self) -> Option<u64> {
         let before = self.before.as_ref().filter(|_| self.kind == CounterKind::Count)?;
         Some(self.now.all.wrapping_sub(before.all))
     }
 
-    /// The same on each CPU.
+    /// The change on each CPU.
     pub fn cpu_changes(&self) -> Option<Vec<u64>> {
         let before = self.before.as_ref().filter(|_| self.kind == CounterKind::Count)?;
         if self.now.cpus.is_empty() || before.cpus.len() != self.now.cpus.len() {
@@ -128,15 +128,15 @@ impl Counter {
         Some(self.now.cpus.iter().zip(&before.cpus).map(|(now, before)| now.wrapping_sub(*before)).collect())
     }
 
-    /// How unevenly the CPUs share in these parts: the largest over the mean; 1 is even, the number of CPUs is one CPU
-    /// alone. `None`: there are no parts, or nothing was counted.
+    /// The imbalance between the CPUs' parts: the largest over the mean. 1 is even; the number of CPUs means that one CPU has
+    /// all. `None`: there are no parts, or their sum is 0.
     pub fn imbalance(parts: &[u64]) -> Option<f64> {
         let largest = parts.iter().copied().max().filter(|largest| *largest > 0)?;
         let sum: f64 = parts.iter().copied().map(as_f64).sum();
         Some(as_f64(largest) * as_f64(parts.len() as u64) / sum)
     }
 
-    /// As a number with a sign: gauges may be below 0 (`MaxConn` is -1: no limit).
+    /// The value as a number with a sign: gauges may be below 0 (`MaxConn` is -1: no limit).
     pub fn level(&self) -> i64 {
         self.now.all.cast_signed()
     }
@@ -147,14 +147,14 @@ pub(crate) fn as_f64(number: u64) -> f64 {
     number as f64
 }
 
-/// What came in a time, per second.
+/// The change in a time, per second.
 pub fn rate(change: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
     if seconds > 0.0 { as_f64(change) / seconds } else { 0.0 }
 }
 
 impl Counters {
-    /// What does not add up: the counter, and its sum.
+    /// Verifies that the parts of the CPUs add up.
     ///
     /// # Errors
     /// The first counter whose parts do not add up to its value.

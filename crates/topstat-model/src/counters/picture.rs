@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is shown of a reading of counters.
+//! The picture of a reading of counters.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use crate::text::TextOptions;
 /// Lines of a namespace or device besides its counters: a title, the names of the columns, and an empty line.
 const LINES_BESIDES: usize = 3;
 
-/// What is shown of a reading.
+/// The contents of a reading that are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Picture<'a> {
     /// The reading.
     pub counters: &'a Counters,
-    /// Which of its counters.
+    /// The choice of counters.
     pub choice: &'a Choice,
-    /// With the parts of CPUs.
+    /// Show the parts of CPUs.
     pub cpus: bool,
 }
 

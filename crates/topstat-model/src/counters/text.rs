@@ -7,18 +7,18 @@ use super::choice::Line;
 use super::{Choice, Counter, CounterKind, Counters, Scope, Source, rate};
 use crate::typeset::{Keep, escape, shrink, width};
 
-/// How readings are shown.
+/// The options of the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text {
-    /// Which counters, in which order.
+    /// The choice and order of counters.
     pub choice: Choice,
-    /// With a column for each CPU, and how uneven they are.
+    /// Show a column for each CPU, and the imbalance.
     pub cpus: bool,
     /// Bold titles.
     pub color: bool,
 }
 
-/// A column: its title, and its cells; numbers are to the right.
+/// A column: its title, and its cells; numbers are right-aligned.
 struct Column {
     title: String,
     cells: Vec<String>,
@@ -36,7 +36,7 @@ impl Column {
 }
 
 impl Text {
-    /// The text of a reading, for a terminal of so many columns, or for a pipe.
+    /// The text of a reading, for a terminal of `columns` columns, or for a pipe.
     pub fn write(&self, counters: &Counters, columns: Option<usize>) -> String {
         let mut text = String::new();
         for (index, scope) in counters.scopes.iter().enumerate() {
@@ -134,7 +134,7 @@ impl Text {
     }
 }
 
-/// What a reader of the text must know.
+/// The notes that qualify a reading.
 pub fn notes(counters: &Counters) -> Vec<String> {
     let lost = &counters.lost;
     let mut notes = Vec::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rows of a document, read without a map of each: what reads a table each second reads little else.
+//! The rows of a document, read without a map for each row: a program that reads a table each second spends most of its time on
+//! rows.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +10,8 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// No table has as many columns. A document of many short names would take a hundred times its length.
+/// No table has this many columns. Without a limit, a document of many short names would take a hundred times its length in
+/// memory.
 pub const MOST_COLUMNS: usize = 256;
 /// Tables keep 1,024 rows.
 const MOST_ROWS: usize = 1 << 14;
@@ -21,27 +23,27 @@ pub struct Rows<'a>(pub Vec<RowRead<'a>>);
 pub struct RowRead<'a> {
     pub rank: Scalar<'a>,
     pub value: Scalar<'a>,
-    /// What describes the object.
+    /// The description of the object.
     pub object: Pairs<'a>,
-    /// All other keys: what the value is made of.
+    /// All other keys: the parts of the value.
     pub parts: Pairs<'a>,
     pub cpus: Vec<u32>,
 }
 
-/// What a key has.
+/// The value of a key.
 #[derive(Default)]
 pub enum Scalar<'a> {
-    /// Nothing; also where the key is missing.
+    /// `null`, or a missing key.
     #[default]
     Null,
     Number(u64),
     Text(Cow<'a, str>),
-    /// What no key of this version has: a fraction, a list.
+    /// A value that no key of this version has: a fraction, a list.
     Other(Value),
 }
 
 impl Scalar<'_> {
-    /// As a document has it.
+    /// The value as in a document.
     pub fn to_json(&self) -> String {
         match self {
             Self::Null => String::new(),
@@ -52,11 +54,11 @@ impl Scalar<'_> {
     }
 }
 
-/// Keys and what they have, in the order of the document.
+/// Keys and their values, in the order of the document.
 #[derive(Default)]
 pub struct Pairs<'a> {
     pairs: Vec<(Cow<'a, str>, Scalar<'a>)>,
-    /// Behind the one that was taken last.
+    /// The index after the pair that was taken last.
     next: usize,
 }
 
@@ -69,7 +71,7 @@ impl<'a> Pairs<'a> {
         self.pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
-    /// Takes what a key has. Keys that are taken in their own order are found at once.
+    /// Takes the value of a key. Keys that are taken in the order of the document are found at once.
     pub fn take(&mut self, name: &str) -> Scalar<'a> {
         let is = |pair: &(Cow<'a, str>, Scalar<'a>)| pair.0 == name;
         let place = match self.pairs.get(self.next) {
@@ -84,7 +86,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// A text that is borrowed from the document where nothing in it is escaped.
+/// A text that is borrowed from the document, if no character of it is escaped.
 struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -169,7 +171,7 @@ impl<'a> Visitor<'a> for PairsVisitor {
     }
 }
 
-/// As many columns have most objects at most: a connection with its process, container and host.
+/// Most objects have at most this many columns: a connection with its process, container and host.
 const USUAL: usize = 12;
 
 impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {

@@ -6,10 +6,10 @@
 //! {"time":"…","event":"account","source":"tcp","produced":9,"delivered":8,"cut":0,"dropped":1,"skipped":0,"under_way":0,"shown":8,"late":0}
 //! ```
 //!
-//! Keys come in this order. A payload `data` of valid UTF-8 is a text, any other is `data_hex`; a list is an array of
-//! texts. Further keys are there only when they have something to say: an optional column without a value is left out;
-//! `data_bytes` is how many bytes a payload had that is not whole, `data_cut` that it was cut since the buffer was nearly
-//! full, `data_fault` that it could not be read, `late` that an event with a later time came before.
+//! Keys come in this order. A payload `data` of valid UTF-8 is a text, any other payload is `data_hex`; a list is an array of
+//! texts. An optional column without a value is left out. Further keys are there only where they apply: `data_bytes` is the size
+//! of a payload that is not whole, `data_cut` says that the payload was cut because the buffer was nearly full, `data_fault` that
+//! it could not be read, `late` that an event with a later time came before.
 
 use std::fmt::Write as _;
 use std::io;
@@ -25,7 +25,7 @@ use crate::time::rfc3339_local_nanos;
 ///
 /// # Errors
 ///
-/// None that can happen: see [`line`].
+/// No error that can happen: see [`line`].
 pub fn event(event: &Event, written: &mut Vec<u8>) -> io::Result<()> {
     line(&EventView(event), written)
 }
@@ -34,7 +34,7 @@ pub fn event(event: &Event, written: &mut Vec<u8>) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// None that can happen: see [`line`].
+/// No error that can happen: see [`line`].
 pub fn account(account: &Account, written: &mut Vec<u8>) -> io::Result<()> {
     line(&AccountView::from(account), written)
 }
@@ -95,7 +95,7 @@ fn serialize_payload<M: serde::ser::SerializeMap>(
 }
 
 impl Payload {
-    /// Its texts, each of which ends with a zero; the last one need not, where it was cut.
+    /// The texts of a list. Each text ends with a zero; the last one may lack it, where the payload was cut.
     pub fn list(&self) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
         let ended = self.bytes.strip_suffix(b"\0").unwrap_or(&self.bytes);
         let texts = ended.split(|byte| *byte == 0).map(String::from_utf8_lossy);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events: what has happened, one by one, and what became of all of them. [`json`] and [`text`] write them, a line each.
+//! Events, one by one, and the account of all events of a source. [`json`] and [`text`] write them, a line each.
 
 pub mod json;
 pub mod record;
@@ -11,23 +11,23 @@ use std::time::SystemTime;
 use crate::field::{Column, ColumnKind, Field};
 use crate::filter::Key;
 
-/// What events of a kind have in common.
+/// The properties that all events of a kind share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventKind {
-    /// Where it comes from: `tcp`.
+    /// The source: `tcp`.
     pub source: String,
-    /// What has happened: `close`.
+    /// The name of the event: `close`.
     pub event: String,
-    /// What else is known of it.
+    /// The columns of its fields.
     pub columns: Vec<Column>,
-    /// What each column is called in filters besides: `port`.
+    /// For each column, a second name in filters: `port`.
     pub aliases: Vec<Option<String>>,
-    /// What the payload is called, where there is one, and whether it is a list of texts.
+    /// The name of the payload, if there is one, and its kind.
     pub payload: Option<(String, PayloadKind)>,
 }
 
 impl EventKind {
-    /// What a filter may ask for: what all events have, and then their columns.
+    /// The keys that a filter may use: the keys of all events, followed by the columns.
     pub fn keys(&self) -> Vec<Key> {
         let all = [("source", ColumnKind::Text), ("event", ColumnKind::Text), ("cpu", ColumnKind::Pid)];
         let all = all.map(|(name, kind)| Key::new(Column::new(name, kind), None));
@@ -37,73 +37,74 @@ impl EventKind {
     }
 }
 
-/// What a payload is.
+/// The format of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadKind {
     /// Any bytes.
     Bytes,
-    /// Texts, each of which ends with a zero.
+    /// Texts; each text ends with a zero.
     List,
 }
 
-/// Something that has happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, by the host's clock.
+    /// When it happened, by the host's clock.
     pub time: SystemTime,
-    /// On which CPU; `None`: on no one, for it was found out by looking at all of them.
+    /// The CPU on which it happened; `None`: on no single CPU, because it was found by reading all of them.
     pub cpu: Option<u32>,
-    /// Its number among the events of the source on this CPU, or on no one: a gap is as many as were dropped.
+    /// Its number among the events of the source on this CPU, or among those without a CPU: a gap has the size of the number of
+    /// dropped events.
     pub seq: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: Arc<EventKind>,
-    /// What is in its columns.
+    /// The values of its columns.
     pub fields: Vec<Field>,
-    /// What it carries.
+    /// Its payload.
     pub payload: Option<Payload>,
-    /// One with a later time came before it: it was held up for longer than the order is waited for.
+    /// An event with a later time came before it: it was delayed for longer than the ordering of events waits.
     pub late: bool,
 }
 
-/// What an event carries.
+/// The payload of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Payload {
-    /// What is here of it.
+    /// The bytes that were kept.
     pub bytes: Vec<u8>,
-    /// How many bytes it had.
+    /// The size of the whole payload in bytes.
     pub whole: u64,
-    /// Fewer are here than were wanted, since the buffer was nearly full.
+    /// `bytes` has fewer bytes than were wanted, because the buffer was nearly full.
     pub cut: bool,
-    /// It could not be read: it was not in memory.
+    /// The payload could not be read: it was not in memory.
     pub fault: bool,
 }
 
-/// What became of the events of a source so far.
+/// The account of the events of a source up to now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// When this was so.
+    /// The time of the account.
     pub time: SystemTime,
-    /// Of which source.
+    /// The source.
     pub source: String,
-    /// How many there were.
+    /// The number of events.
     pub produced: u64,
-    /// Of them, how many were taken out of the buffer.
+    /// The number of events that were taken out of the buffer.
     pub delivered: u64,
-    /// Of those, how many came with less of their payload than was wanted, since the buffer was nearly full.
+    /// The number of delivered events with less of their payload than was wanted, because the buffer was nearly full.
     pub cut: u64,
-    /// How many found no place in the buffer.
+    /// The number of events that found no place in the buffer.
     pub dropped: u64,
-    /// How many the kernel has kept from the program: one does not run where it would interrupt itself. They are not
-    /// among those produced. Of a table's top: how often nobody looked when it was time to.
+    /// The number of events that the kernel has kept from the program: a program does not run where it would interrupt itself.
+    /// They are not in `produced`. For a table's top: the number of looks that were due and not taken.
     pub skipped: u64,
-    /// Of those delivered, how many the filter has let through.
+    /// The number of delivered events that the filter has let through.
     pub shown: u64,
-    /// Of those delivered, how many came after one with a later time.
+    /// The number of delivered events that came after an event with a later time.
     pub late: u64,
 }
 
 impl Account {
-    /// How many are on their way: in the buffer, or just being made. At the end there are none.
+    /// The number of events that are in the buffer, or are being made. At the end it is 0.
     pub fn under_way(&self) -> u64 {
         self.produced - self.delivered - self.dropped
     }

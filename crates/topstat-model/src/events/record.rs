@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands in a recording of events: a line that says which events there may be, and then the lines of
-//! [`json`](super::json). This turns lines back into what was written.
+//! The format of a recording of events: a line with the kinds of events that may follow, and then the lines of
+//! [`json`](super::json). This module turns lines back into events.
 //!
 //! ```json
 //! {"topstat_events":1,"begun":"2026-11-21T08:00:00.000000000Z","kinds":[{"source":"tcp","event":"open",
 //!  "columns":[{"name":"sip","kind":"address","alias":"ip"}],"payload":{"name":"data","list":false}}]}
 //! ```
 //!
-//! `optional`, `alias` and `payload` are there where they say something.
+//! `optional`, `alias` and `payload` are there only where they apply.
 
 use std::io;
 use std::sync::Arc;
@@ -21,24 +21,24 @@ use crate::field::{Column, ColumnKind, Field};
 use crate::json;
 use crate::time::rfc3339_nanos;
 
-/// The version of what is written. It changes where what reads this one would misread the other.
+/// The version of the format. It changes when a reader of this version would misread the new format.
 pub const VERSION: u64 = 1;
 
-/// What a line is.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// An event.
     Event(Event),
-    /// What became of the events of a source.
+    /// The account of a source.
     Account(Account),
 }
 
-/// What a recording begins with.
+/// The first line of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// When it was begun.
     pub begun: SystemTime,
-    /// The kinds of events that there may be in it.
+    /// The kinds of events that may be in it.
     pub kinds: Vec<Arc<EventKind>>,
 }
 
@@ -89,7 +89,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// None that can happen: see [`json::line`].
+    /// No error that can happen: see [`json::line`].
     pub fn write(&self, written: &mut Vec<u8>) -> io::Result<()> {
         let column = |(column, alias): (&Column, &Option<String>)| ColumnLine {
             name: column.name.to_string(),
@@ -110,11 +110,11 @@ impl Header {
         json::line(&HeaderLine { topstat_events: VERSION, begun: rfc3339_nanos(self.begun), kinds }, written)
     }
 
-    /// From the line.
+    /// Parses the header line.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A description of the fault in the line.
     pub fn read(text: &str) -> Result<Self, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|_| "it is no recording of topstat's events".to_owned())?;
@@ -146,11 +146,11 @@ impl Header {
         Ok(Self { begun, kinds })
     }
 
-    /// What a later line is.
+    /// Parses a later line.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A description of the fault in the line.
     pub fn line(&self, text: &str) -> Result<Line, String> {
         let mut map: Map<String, Value> = serde_json::from_str(text).map_err(|e| format!("it is no document: {e}"))?;
         let source = take_text(&mut map, "source")?;

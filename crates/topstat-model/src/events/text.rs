@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events as text for eyes, a line each:
+//! Events as text for people, a line each:
 //!
 //! ```text
 //! 08:00:00.000123 tcp close sip=10.0.0.1 sport=80 … reason=local
 //! 08:00:10.000000 account tcp: 9 produced, 8 delivered, 1 dropped
 //! ```
 //!
-//! The time is UTC. An unknown field is left out. Nothing that is written can do something to a terminal, also where names
-//! come from a recording.
+//! The time is that of the time zone in use, with its offset. An unknown field is left out. No written character can act on a terminal, even where names come from a
+//! recording.
 
 use std::io::Write as _;
 
@@ -15,7 +15,7 @@ use super::{Account, Event, Payload, PayloadKind};
 use crate::time::clock;
 use crate::typeset::escape;
 
-/// Bytes of a payload that are shown. All of it is in JSON.
+/// The number of bytes of a payload that are shown. JSON has all of them.
 const SHOWN_BYTES: usize = 1024;
 
 /// Appends an event as one line.
@@ -35,7 +35,7 @@ pub fn event(event: &Event, written: &mut Vec<u8>) {
     put.push(b'\n');
 }
 
-/// Appends an account as one line. What is 0 is left out, but for what was produced and delivered.
+/// Appends an account as one line. Numbers that are 0 are left out, except produced and delivered.
 pub fn account(account: &Account, written: &mut Vec<u8>) {
     let Account { source, produced, delivered, .. } = account;
     let (time, source) = (clock(account.time), escape(source));
@@ -56,7 +56,7 @@ pub fn account(account: &Account, written: &mut Vec<u8>) {
     written.push(b'\n');
 }
 
-/// In quotes where it would be taken for several.
+/// The text, in quotes where it would be taken for several fields.
 fn quoted(text: &str) -> String {
     match text.is_empty() || text.contains([' ', '"']) {
         true => format!("\"{}\"", text.replace('"', "\\\"")),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Filters as users type them: one grammar for all that has columns.
+//! Filters as users type them: one grammar for all things that have columns.
 //!
 //! ```text
 //! filter  = { term }                   all terms must match
@@ -12,16 +12,17 @@
 //!
 //! | op | a number | an address | a text | a path | a mark |
 //! |---|---|---|---|---|---|
-//! | `:` | equal | equal, or in the network `10.0.0.0/8` | equal; `*` stands for any text | with `/` at its beginning that one and all below, else some text in it | `yes` or `no`: what is not marked is `no` |
+//! | `:` | equal | equal, or in the network `10.0.0.0/8` | equal; `*` stands for any text | with `/` at its beginning the path
+//! and all paths below it, otherwise a path that contains the text | `yes` or `no`: an object without the mark is `no` |
 //! | `=` `!=` | equal, or not | equal, or not | equal, or not, letter by letter | the same | the same |
 //! | `~` | some digits | some text of it | some text in it | some text in it | |
 //! | `<` … | compared | | | | |
 //!
-//! Numbers may have a unit: `k M G T` (1000), `Ki Mi Gi Ti` (1024); and of a column that is a time, which the unit at the
-//! end of its name says (`_ns`, `_us`, `_ms`) or that of its table, `ns us ms s m h`. A term without a key matches if any
-//! column has the text in it, except a row's figures: its rank, its value and what that is made of. A key is the name of a
-//! column, or what several columns are called together (`port` is `sport` or `dport`). What has no such column is not
-//! matched, so `!port:22` matches whatever has no port.
+//! Numbers may have a unit: `k M G T` (1000), `Ki Mi Gi Ti` (1024). A time may have `ns us ms s m h`: a column is a time if its
+//! name ends with a unit (`_ns`, `_us`, `_ms`), or if the unit of its table is a time. A term without a key matches if any column
+//! contains the text, except a row's figures: its rank, its value and the parts of its value. A key is the name of a column, or a
+//! common name of several columns (`port` is `sport` or `dport`). An object without a column of the key does not match the term,
+//! so `!port:22` matches every object that has no port.
 
 mod parse;
 mod rows;
@@ -36,31 +37,31 @@ pub use rows::{RowFilter, keys};
 /// The bytes of a process's name that the kernel keeps: TASK_COMM_LEN less the final zero.
 const COMM_BYTES: usize = 15;
 
-/// Where a filter is wrong, and why.
+/// A fault in a filter: the place, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at character {at}: {why}")]
 pub struct Fault {
-    /// The character at which it begins, counted from 1.
+    /// The character at which the fault begins, counted from 1.
     pub at: usize,
-    /// What is wrong there, and what would be right.
+    /// The fault, and the right form.
     pub why: String,
 }
 
-/// What can be asked for: a column, and what else it is called.
+/// A key that a filter may use: a column, and its common name.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// The column.
     pub column: Column,
-    /// A name that it may share with others: `port`.
+    /// A name that it may share with other columns: `port`.
     pub alias: Option<String>,
-    /// It says how much rather than what: a text without a key is not looked for in it.
+    /// The column is a quantity: terms without a key do not search it.
     pub is_figure: bool,
-    /// It is a time: the nanoseconds of one of it.
+    /// For a time, the number of nanoseconds in its unit.
     pub ns: Option<u64>,
 }
 
 impl Key {
-    /// A column that describes something. Its name says whether it is a time.
+    /// A key for a column of a description. The column's name says whether it is a time.
     pub fn new(column: Column, alias: Option<String>) -> Self {
         let ns = parse::time_unit_of(&column.name);
         Self { column, alias, is_figure: false, ns }
@@ -71,7 +72,7 @@ impl Key {
     }
 }
 
-/// A filter that parses. It knows of no columns yet.
+/// A parsed filter. It is not bound to columns yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     text: String,
@@ -86,7 +87,7 @@ struct Term {
     values: Vec<Word>,
 }
 
-/// Some text, and at which character it began.
+/// A text, and the character at which it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Word {
     text: String,
@@ -114,18 +115,17 @@ impl std::str::FromStr for Filter {
 }
 
 impl Filter {
-    /// What the user has typed.
+    /// The user's text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether everything matches.
+    /// Whether the filter is empty, and so matches everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// For things that have these columns: what of them is compared with what. A key that they don't have matches none of
-    /// them.
+    /// Binds the filter to things with these columns. A key that is not among these columns matches none of the things.
     ///
     /// # Errors
     ///
@@ -134,11 +134,11 @@ impl Filter {
         self.terms.iter().map(|term| term.resolve(keys)).collect::<Result<_, _>>().map(Resolved)
     }
 
-    /// Whether each key is one of these, which are those of all things that there are.
+    /// Verifies that each key is one of `known`, which are the keys of all things that exist.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// The first unknown key.
     pub fn check(&self, known: &[Key]) -> Result<(), Fault> {
         for key in self.terms.iter().filter_map(|term| term.key.as_ref()) {
             if !known.iter().any(|known| known.is(&key.text)) {
@@ -154,14 +154,14 @@ impl Filter {
     }
 }
 
-/// A filter for things with certain columns.
+/// A filter that is bound to certain columns.
 #[derive(Clone, Debug)]
 pub struct Resolved(Vec<Test>);
 
 #[derive(Clone, Debug)]
 struct Test {
     negated: bool,
-    /// Where the columns are.
+    /// The indices of the columns.
     places: Vec<usize>,
     wanted: Vec<Wanted>,
 }
@@ -170,19 +170,19 @@ struct Test {
 enum Wanted {
     Number(Op, u64),
     Network(IpAddr, u8),
-    /// Texts, between which any text may stand.
+    /// Parts of a text, with any text between them.
     Text(Vec<String>),
     Same(String),
-    /// A name as the kernel keeps it.
+    /// A process's name as the kernel keeps it.
     Comm(String),
     Below(String),
     Contains(String),
-    /// Whether it is marked.
+    /// Whether the mark is set.
     Mark(bool),
 }
 
 impl Resolved {
-    /// Whether something is what was asked for, by the fields of its columns.
+    /// Whether a thing with these fields matches.
     pub fn matches(&self, fields: &[impl Borrow<Field>]) -> bool {
         self.0.iter().all(|test| test.matches(fields))
     }
@@ -286,7 +286,8 @@ fn in_network(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// Whether the parts come one after the other, the first at the beginning and the last at the end.
+/// Whether the text consists of the parts in their order, the first at the beginning and the last at the end, with any text
+/// between.
 fn is_like(text: &str, parts: &[String]) -> bool {
     let [first, middle @ .., last] = parts else { return parts.first().is_some_and(|only| only == text) };
     let Some(mut rest) = text.strip_prefix(first.as_str()) else { return false };
@@ -299,7 +300,7 @@ fn is_like(text: &str, parts: &[String]) -> bool {
     rest.ends_with(last.as_str())
 }
 
-/// Whether the path is this one, or is below it: `/a` is not above `/ab`. What does not begin with a slash may stand
+/// Whether the path is `wanted`, or is below it: `/ab` is not below `/a`. A `wanted` without a slash at its beginning may be
 /// anywhere in the path.
 fn is_below(path: &str, wanted: &str) -> bool {
     if !wanted.starts_with('/') {

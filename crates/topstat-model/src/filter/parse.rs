@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From text to a filter.
+//! The parser of filters.
 
 use std::net::IpAddr;
 
 use super::{Fault, Filter, Key, Op, Term, Word};
 
-/// The longest come first: `<=` begins with `<`.
+/// The longest operators come first: `<=` begins with `<`.
 const OPS: [(&str, Op, bool); 8] = [
     ("!=", Op::Is, true),
     ("<=", Op::AtMost, false),
@@ -30,12 +30,12 @@ pub fn filter(text: &str) -> Result<Filter, Fault> {
     }
 }
 
-/// Characters of other languages' operators, which this grammar does not have.
+/// Characters of the operators of other languages, which this grammar does not have.
 const FOREIGN: [char; 4] = ['(', ')', '&', '|'];
 const NO_OPERATORS: &str = "there are no parentheses, && or ||: terms side by side must all match, values are separated by \
     commas (port:80,443), and a text with such characters stands in quotes";
 
-/// Whether a word between other terms is one that other languages connect them by. Alone it is a text to look for.
+/// Refuses a word between other terms that connects terms in other languages. A single word is a text to look for.
 fn connectives(terms: &[Term]) -> Result<(), Fault> {
     let connects = |word: &&Word| ["and", "or", "not"].contains(&&*word.text.to_ascii_lowercase()) && !word.quoted;
     let bare = terms.iter().filter(|term| terms.len() > 1 && term.key.is_none()).flat_map(|term| &term.values);
@@ -52,10 +52,10 @@ fn connectives(terms: &[Term]) -> Result<(), Fault> {
     }
 }
 
-/// What is not parsed yet.
+/// The text that is not parsed yet.
 struct Rest<'a> {
     text: &'a str,
-    /// The character where it begins, from 1.
+    /// The character at which it begins, from 1.
     at: usize,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Rest<'a> {
         Ok(Term { negated: negated != *not, key: Some(key), op: *op, values })
     }
 
-    /// A text without a key. What other languages write between and around terms is taken for no text.
+    /// A text without a key. Operators of other languages between and around terms are refused.
     fn bare(&mut self) -> Result<Word, Fault> {
         let value = self.value()?;
         match value.text.chars().position(|c| FOREIGN.contains(&c)).filter(|_| !value.quoted) {
@@ -177,13 +177,13 @@ const TIMES: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The nanoseconds of the unit that the name of a column ends with: `lived_ms`.
+/// The nanoseconds of the unit at the end of a column's name: `lived_ms`.
 pub fn time_unit_of(column: &str) -> Option<u64> {
     let (_, unit) = column.rsplit_once('_')?;
     TIMES.iter().find(|(name, _)| *name == unit).map(|(_, ns)| *ns)
 }
 
-/// A number for this column.
+/// Parses a number for this column.
 pub fn number(text: &str, key: &Key) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -202,10 +202,10 @@ pub fn number(text: &str, key: &Key) -> Result<u64, String> {
     scaled(digits, factor).ok_or_else(|| format!("{text:?} is no number from 0 to 2^64"))
 }
 
-/// Decimal digits, perhaps with a point, times a fraction; what is less than one is cut off.
+/// Decimal digits, perhaps with a point, times a fraction; the result is rounded down.
 fn scaled(digits: &str, (times, by): (u64, u64)) -> Option<u64> {
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
-    // More digits than any unit has.
+    // No unit has this many digits.
     if part.len() > 18 || whole.is_empty() || part.contains('.') || (digits.contains('.') && part.is_empty()) {
         return None;
     }
@@ -216,7 +216,7 @@ fn scaled(digits: &str, (times, by): (u64, u64)) -> Option<u64> {
     u64::try_from(number / scale / u128::from(by)).ok()
 }
 
-/// An address, or a network: `10.0.0.0/8`.
+/// Parses an address, or a network: `10.0.0.0/8`.
 pub fn network(text: &str) -> Result<(IpAddr, u8), String> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let wrong = || format!("{text:?} is no address (10.0.0.1, 2001:db8::1) and no network (10.0.0.0/8)");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rows of tables, as filters see them: the columns of the object, and its figures.
+//! Filters on the rows of tables: the keys are the columns of the object, and the row's figures.
 
 use super::{Fault, Filter, Key, Resolved};
 use crate::field::{Column, ColumnKind, Field};
 use crate::snapshot::{Row, Snapshot};
 use crate::unit::Unit;
 
-/// What a filter may ask of the rows of a table: its columns; then the rank, the value (also by the table's own name for it)
-/// and the value's parts.
+/// The keys of the rows of a table: its columns; then the rank, the value (also by the table's own name for it) and the value's
+/// parts.
 pub fn keys<'a>(
     columns: &[Column],
     unit: Unit,
@@ -27,7 +27,7 @@ pub fn keys<'a>(
     keys
 }
 
-/// What both ends of a connection are called: `ip`, `port`.
+/// The common name of both ends of a connection: `ip`, `port`.
 fn alias(column: &Column) -> Option<String> {
     let end = match column.kind {
         ColumnKind::Address => "ip",
@@ -37,12 +37,12 @@ fn alias(column: &Column) -> Option<String> {
     (column.name != end && column.name.ends_with(end)).then(|| end.to_owned())
 }
 
-/// Filters that are resolved for a table: all of them must match.
+/// Filters that are bound to a table: a row must match all of them.
 #[derive(Clone, Debug)]
 pub struct RowFilter(Vec<Resolved>);
 
 impl RowFilter {
-    /// Filters for the table that a snapshot is of.
+    /// Filters for the table of a snapshot.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl RowFilter {
         filters.iter().map(|filter| filter.resolve(&keys)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a row is what was asked for.
+    /// Whether a row matches.
     pub fn matches(&self, row: &Row) -> bool {
         let parts: Vec<_> = row.parts.iter().map(|part| Field::U64(*part)).collect();
         self.match_fields(&row.object, Some(row.rank), row.value, &parts)
@@ -66,13 +66,13 @@ impl RowFilter {
 }
 
 impl Snapshot {
-    /// What a filter may ask of its rows.
+    /// The keys of its rows.
     pub fn keys(&self) -> Vec<Key> {
         keys(&self.columns, self.unit, &self.value_name, self.parts.iter().map(AsRef::as_ref))
     }
 
-    /// Shows only the rows that match all of these filters, as [`Snapshot::retain`] does. What each CPU has ordered has no
-    /// rank and no parts to be asked for.
+    /// Shows only the rows that match all of these filters, as [`Snapshot::retain`] does. The rows of single CPUs have no rank
+    /// and no parts to filter by.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Snapshot {
         let rows = self.rows.iter().map(|row| filter.matches(row)).collect::<Vec<_>>();
         let mut rows = rows.into_iter();
         let text = filters.iter().map(Filter::text).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
-        // It is asked for the rows of all CPUs first, and then for those of each.
+        // `retain` calls the closure for the rows of all CPUs first, and then for the rows of each CPU.
         self.retain(text, |object, value| rows.next().unwrap_or_else(|| filter.match_fields(object, None, value, &[])));
         Ok(())
     }
@@ -159,7 +159,7 @@ mod tests {
             ("pps>1k", &[1]),
             ("rank<=2 tx<1M", &[2]),
             ("rx:5", &[3]),
-            // A value of 443 is no text that was looked for.
+            // A term without a key does not match the value 443.
             ("443", &[1]),
             ("!nginx", &[2]),
         ] {

@@ -171,7 +171,7 @@ proptest! {
         let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
         let filter: Filter = format!("comm=\"{quoted}\"").parse().unwrap();
         let resolved = filter.resolve(&[Key::new(Column::new("name", ColumnKind::Text), None)]).unwrap();
-        // The key is another one's.
+        // The key belongs to another column.
         prop_assert!(!resolved.matches(&[Field::from(value.as_str())]));
         let filter: Filter = format!("name=\"{quoted}\"").parse().unwrap();
         let resolved = filter.resolve(&[Key::new(Column::new("name", ColumnKind::Text), None)]).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Histograms of the kernel's: how often a number was how large, by powers of two.
+//! Histograms of numbers in the kernel: the distribution of a number, by powers of two.
 
 mod write;
 
@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::unit::Unit;
 
-/// How often a number was how large. Bucket 0 has zeroes, bucket n what is from 2^(n-1) to below 2^n, and the last of the
-/// kernel's all that is more.
+/// The distribution of a number. Bucket 0 counts zeroes, bucket n the numbers from 2^(n-1) to below 2^n, and the kernel's last
+/// bucket all larger numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// By bucket; behind the last one that has any there may be none.
+    /// The counts, by bucket; empty buckets at the end may be missing.
     pub buckets: Vec<u64>,
-    /// Of all numbers.
+    /// The sum of all numbers.
     pub sum: u64,
 }
 
 impl Histogram {
-    /// How many numbers there are.
+    /// The count of numbers.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// The mean; of none it is 0.
+    /// The mean; 0 without numbers.
     #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count().max(1) as f64
     }
 
-    /// What this part of all numbers, in percent, is below: the end of a bucket; of none it is 0.
+    /// The bound that this part of all numbers, in percent, is below: the end of a bucket; 0 without numbers.
     pub fn part_below(&self, percent: u64) -> u64 {
         let (count, mut seen) = (u128::from(self.count()), 0);
         let reached = |part: &u64| {
@@ -41,13 +41,13 @@ impl Histogram {
         if count == 0 { 0 } else { self.buckets.iter().position(reached).map_or(0, |bucket| Self::bounds(bucket).1) }
     }
 
-    /// What is in a bucket: from this number, to below that.
+    /// The bounds of a bucket: from the first number, to below the second.
     pub fn bounds(bucket: usize) -> (u64, u64) {
         let power = |n: usize| u32::try_from(n).ok().and_then(|n| 1_u64.checked_shl(n)).unwrap_or(u64::MAX);
         (bucket.checked_sub(1).map_or(0, power), power(bucket))
     }
 
-    /// What has come since `before`, which was read earlier.
+    /// The counts since `before`, which was read earlier.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let then = before.buckets.iter().copied().chain(std::iter::repeat(0));
@@ -64,7 +64,7 @@ impl Histogram {
         self
     }
 
-    /// Adds what is in another one.
+    /// Adds the counts of another one.
     pub fn add(&mut self, other: &Self) {
         self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, more)| *sum += more);
@@ -72,7 +72,7 @@ impl Histogram {
     }
 }
 
-/// Of what there are histograms.
+/// The subject of histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Lengths of packets, before and after GRO.
@@ -90,7 +90,7 @@ impl Subject {
         }
     }
 
-    /// What its numbers count.
+    /// The unit of its numbers.
     pub fn unit(self) -> Unit {
         match self {
             Self::Skb => Unit::Bytes,
@@ -98,7 +98,7 @@ impl Subject {
         }
     }
 
-    /// What it counts.
+    /// The name of the counted things.
     fn of(self) -> &'static str {
         match self {
             Self::Skb => "packets",
@@ -114,11 +114,11 @@ pub struct Histograms {
     pub time: SystemTime,
     /// How long it was.
     pub elapsed: Duration,
-    /// Of what they are.
+    /// The subject.
     pub subject: Subject,
-    /// Each, by its name.
+    /// The histograms, with their names.
     pub series: Vec<(&'static str, Histogram)>,
-    /// What else was counted, by its name: what is in no histogram, above all.
+    /// Other counts, with their names: mostly counts of events that are in no histogram.
     pub besides: Vec<(&'static str, u64)>,
 }
 
@@ -128,12 +128,12 @@ impl Histograms {
         self.series.iter().find(|(known, _)| *known == name).map(|(_, histogram)| histogram)
     }
 
-    /// What else was counted under this name; what is not there is 0.
+    /// The other count of this name; 0 if the name is unknown.
     pub fn beside(&self, name: &str) -> u64 {
         self.besides.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
     }
 
-    /// The first bucket that has any, and that behind the last one.
+    /// The buckets from the first to the last that is not empty.
     fn used(&self) -> std::ops::Range<usize> {
         let has = |bucket: &usize| self.series.iter().any(|(_, h)| h.buckets.get(*bucket).is_some_and(|n| *n > 0));
         let end = self.series.iter().map(|(_, h)| h.buckets.len()).max().unwrap_or(0);

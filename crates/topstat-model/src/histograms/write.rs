@@ -21,7 +21,7 @@ impl Reading for Histograms {
     }
 
     fn lines_besides(&self, _: TextOptions) -> usize {
-        // The title, a line for each histogram, what is in none, and the names of columns.
+        // The title, a line for each histogram, the other counts, and the names of columns.
         3 + self.series.len()
     }
 
@@ -104,13 +104,13 @@ fn summary(histograms: &Histograms, (name, histogram): &(&'static str, Histogram
     line
 }
 
-/// All of it, also what is 0: that nothing is missing is worth a line.
+/// All other counts, including those that are 0: it is worth a line that nothing is missing.
 fn besides(histograms: &Histograms) -> String {
     let counts = histograms.besides.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
     counts.collect::<Vec<_>>().join(", ")
 }
 
-/// The names of columns, and the rows: from, to, and of each histogram the count with a bar.
+/// The names of columns, and the rows: from, to, and for each histogram the count with a bar.
 fn rows(histograms: &Histograms, shown: std::ops::Range<usize>) -> Vec<(String, bool)> {
     let unit = histograms.subject.unit();
     let most = histograms.series.iter().flat_map(|(_, h)| &h.buckets).copied().max().unwrap_or(0).max(1);
@@ -140,7 +140,7 @@ fn rows(histograms: &Histograms, shown: std::ops::Range<usize>) -> Vec<(String, 
     table.iter().zip(&bars).enumerate().map(line).collect()
 }
 
-/// A bar as long as its part of the longest; of what is not nothing there is some.
+/// A bar whose length is proportional to the count; the longest bar has the count `most`. It is empty only if the count is 0.
 fn bar(count: u64, most: u64) -> String {
     let cells = u128::from(count) * BAR as u128;
     "#".repeat(usize::try_from(cells.div_ceil(u128::from(most))).unwrap_or(BAR))

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands in a column, and what rows are sorted by.
+//! The columns of numbers, and the amounts of rows.
 
 use super::Usage;
 
-/// What a row counts: of the task itself, and of those of its children that ended.
+/// The amount of a row: of the task itself, and of its ended children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// Of the task itself.
     pub own: Usage,
-    /// Of its children that ended, and theirs.
+    /// Of its ended children, and of their ended children.
     pub children: Usage,
 }
 
 impl Amount {
-    /// Adds another's.
+    /// Adds another amount.
     pub fn add(&mut self, more: &Self) {
         self.own += more.own;
         self.children += more.children;
@@ -25,8 +25,8 @@ impl Amount {
     }
 }
 
-/// A column of numbers. The shares, which are those from `User` to `Ckernel`, add up to `Total` if either all of `Sys`,
-/// `Irq` and `Softirq` are shown, or `Kernel`; and so for the children.
+/// A column of numbers. The shares are the columns from `User` to `Ckernel`. They add up to `Total` if either all of `Sys`, `Irq`
+/// and `Softirq` are shown, or `Kernel`; and likewise for the children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// In user space.
@@ -64,7 +64,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// As it stands above the column.
+    /// The title above the column.
     pub fn title(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -84,7 +84,7 @@ impl Column {
         }
     }
 
-    /// What stands in it.
+    /// The number in the column.
     pub fn of(self, amount: &Amount) -> u64 {
         let Amount { own, children } = amount;
         let kernel = |usage: &Usage| usage.system_ns + usage.irq_ns + usage.softirq_ns;
@@ -108,13 +108,13 @@ impl Column {
         }
     }
 
-    /// Those that are shown.
+    /// The columns that are shown.
     pub fn shown(wide: bool, dead: bool) -> Vec<Self> {
         let mut columns = match wide {
             false => vec![Self::User, Self::Kernel, Self::Ste],
             true => vec![Self::User, Self::Sys, Self::Irq, Self::Softirq, Self::Ste],
         };
-        // Who ended has a row of its own: nobody has anything of children.
+        // An ended task has its own row there, so no row has an amount of children.
         match (dead, wide) {
             (true, _) => {}
             (_, false) => columns.extend([Self::Cuser, Self::Ckernel, Self::Cste]),

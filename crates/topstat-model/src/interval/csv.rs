@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An interval as CSV: a record for each row, then those that make up the sum, `sum`, and what was lost.
+//! An interval as CSV: a record for each row, then the other records that make up the sum, `sum`, and the losses.
 //! `docs/tasks.md` describes it.
 
 use std::borrow::Cow;

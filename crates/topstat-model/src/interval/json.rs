@@ -68,7 +68,8 @@ struct TotalsView {
     unseen_ns: i64,
 }
 
-// The keys are those of the structures: what they mean is told there, and new fields don't compile until they are here.
+// The keys are the names of the structures' fields, which are documented there. A new field does not compile until it is added
+// here.
 
 #[derive(Serialize)]
 #[serde(remote = "Usage")]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all tasks have used between two instants: the precise account, what is shown of it ([`Picture`]), and how that
-//! is written.
+//! The usage of all tasks between two instants: the precise account, the picture of it that is shown ([`Picture`]), and its
+//! formats.
 //!
-//! Whoever keeps the account fills in an [`Interval`]. A [`Picture`] is the rows of it that are shown, in their order, and
-//! lines for all that is in none of them; so what is shown adds up, too. It is a [`Reading`](crate::Reading), which a
+//! The code that keeps the account fills in an [`Interval`]. A [`Picture`] has the shown rows of an interval, in their order, and
+//! lines for the amounts that are in no row; so the shown amounts add up, too. It is a [`Reading`](crate::Reading), which a
 //! [`Sink`](crate::Sink) writes.
 
 mod column;
@@ -26,7 +26,7 @@ pub use usage::Usage;
 /// One entry for each process, or for each thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Each {
-    /// The threads of a process are added up.
+    /// A process has the sum of its threads.
     #[default]
     Process,
     /// Each thread by itself.
@@ -38,13 +38,13 @@ pub enum Each {
 pub struct Task {
     /// Unique: a pid may be used again.
     pub id: u64,
-    /// The thread's, where threads are told apart; else the process's.
+    /// The thread's, where each thread has an entry; otherwise the process's.
     pub pid: u32,
     /// The process's.
     pub tgid: u32,
     /// The parent process; 0: none, or not known.
     pub ppid: u32,
-    /// Its name, as it is at the end: may hold anything. A thread's own where threads are told apart.
+    /// Its name at the end of the interval: may contain any characters. The thread's name, where each thread has an entry.
     pub comm: String,
     /// When the process was started, since boot.
     pub start_ns: u64,
@@ -52,27 +52,27 @@ pub struct Task {
     pub kernel: bool,
     /// When it ended, by the monotonic clock; `None`: it lives.
     pub ended_ns: Option<u64>,
-    /// What it used itself in the interval.
+    /// The usage of the task itself in the interval.
     pub own: Usage,
-    /// User and system of `own` are exact, for it was chosen by who loaded the account.
+    /// User and system time of `own` are exact, because the loader of the account has chosen the task for that.
     pub exact: bool,
-    /// What those used in the interval that ended in it: children, their children that had ended before them, and so
-    /// on. They are in the list themselves as well, with [`Task::moved_to`].
+    /// The usage, in the interval, of the descendants that ended in it: children, their children that had ended before them, and
+    /// so on. The list contains these tasks as well, with [`Task::moved_to`].
     pub children: Usage,
-    /// It has ended, and what it used is contained in the `children` of the task with this id: its parent, or whoever
-    /// its parent's children were handed to.
+    /// The task has ended, and its usage is contained in the `children` of the task with this id: its parent, or the task that
+    /// inherited its parent's children.
     pub moved_to: Option<u64>,
 }
 
 impl Task {
-    /// All that counts to this line where those that ended are shown with their parents.
+    /// The usage of the task and its ended children: the amount of its row where ended tasks are contained in their parents.
     pub fn total(&self) -> Usage {
         let mut total = self.own;
         total += self.children;
         total
     }
 
-    /// Whether it counts in a sum of [`Task::total`]: it has not been moved elsewhere.
+    /// Whether it counts in a sum of [`Task::total`]: its usage has not been moved to another task.
     pub fn counts(&self) -> bool {
         self.moved_to.is_none()
     }
@@ -81,17 +81,17 @@ impl Task {
 /// A CPU. `tasks_ns + unowned_ns + idle_ns + idle_irq_ns + idle_softirq_ns + idle_steal_ns` is `wall_ns`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// Its number; of a sum of CPUs: how many.
+    /// Its number; in a sum of CPUs, the number of CPUs.
     pub cpu: u32,
-    /// How long it was there: all of the interval, unless it came online in it.
+    /// The time that it was online: all of the interval, unless it came online in it.
     pub wall_ns: u64,
     /// Tasks ran.
     pub tasks_ns: u64,
-    /// Tasks ran that have no account, for there was no memory for it.
+    /// Tasks without an account ran, because there was no memory for an account.
     pub unowned_ns: u64,
     /// Nothing ran.
     pub idle_ns: u64,
-    /// Interrupts, softirqs and the hypervisor, while nothing ran. (What they took from tasks is told with the tasks.)
+    /// Interrupts, softirqs and the hypervisor, while nothing ran. (The time that they took from tasks is in the tasks.)
     pub idle_irq_ns: u64,
     /// See `idle_irq_ns`.
     pub idle_softirq_ns: u64,
@@ -101,7 +101,7 @@ pub struct Cpu {
     pub irq_ns: u64,
     /// Softirqs on this CPU.
     pub softirq_ns: u64,
-    /// What the hypervisor took from this CPU.
+    /// The time that the hypervisor took from this CPU.
     pub steal_ns: u64,
 }
 
@@ -121,22 +121,22 @@ impl Cpu {
     }
 }
 
-/// What could not be told. All zero where all is well.
+/// The losses of an account. All zero where all is well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountLost {
     /// Threads without an account, ever: their time is in [`Cpu::unowned_ns`].
     pub no_memory: u64,
-    /// Threads that ended unseen in the interval, for too many did: their time is in [`Totals::other_ns`].
+    /// Threads that ended unseen in the interval, because too many ended: their time is in [`Totals::other_ns`].
     pub ended_unseen: u64,
-    /// How often all threads had to be looked at, for too many ran, in the interval.
+    /// Number of times in the interval that all threads had to be read, because too many ran.
     pub overruns: u64,
-    /// Time that the interval before gave to a thread that had left its CPU by then, for a switch that the kernel did not
-    /// trace. Whose it was is known now, but it is counted once, and so in neither row of this interval.
+    /// Time that the previous interval gave to a thread that had already left its CPU, because the kernel did not trace a switch.
+    /// The right thread is known now, but time is counted once, so neither row of this interval has it.
     pub misplaced_ns: u64,
 }
 
 impl AccountLost {
-    /// What is not zero, by its name.
+    /// The losses that are not zero, by name.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let Self { no_memory, ended_unseen, overruns, misplaced_ns } = *self;
         let all = [
@@ -154,38 +154,38 @@ impl AccountLost {
 pub struct Totals {
     /// Time × CPUs.
     pub wall_ns: u64,
-    /// What those used that live.
+    /// The usage of living tasks.
     pub live: Usage,
-    /// What those used that ended.
+    /// The usage of ended tasks.
     pub ended: Usage,
-    /// All CPUs.
+    /// The sum of all CPUs.
     pub cpus: Cpu,
-    /// What is left of `wall_ns` without tasks, idle and unowned: nothing, unless something was lost. It is not made to
-    /// be nothing: tasks and CPUs are accounted for separately.
+    /// The rest of `wall_ns` without tasks, idle and unowned: 0, unless time was lost. It is not forced to 0: tasks and CPUs are
+    /// accounted for separately.
     pub other_ns: i64,
 }
 
-/// What all tasks have used between two instants. Tasks that did not run are not in it.
+/// The usage of all tasks between two instants. It does not contain tasks that did not run.
 #[derive(Clone, Debug)]
 pub struct Interval {
     /// When it ended, by the wall clock.
     pub time: SystemTime,
     /// When it began, by the monotonic clock.
     pub begin_ns: u64,
-    /// When it ended.
+    /// When it ended, by the monotonic clock.
     pub end_ns: u64,
-    /// One entry for each process or thread.
+    /// The kind of the entries.
     pub each: Each,
     /// In no particular order.
     pub tasks: Vec<Task>,
-    /// Every CPU that was there, ascending.
+    /// Every CPU that was online, ascending.
     pub cpus: Vec<Cpu>,
-    /// What could not be told.
+    /// The losses.
     pub lost: AccountLost,
 }
 
 impl Interval {
-    /// How long it was.
+    /// Its length.
     pub fn wall_ns(&self) -> u64 {
         self.end_ns - self.begin_ns
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is shown of an interval: rows in their order, and lines for all that is in none of them.
+//! The picture of an interval: rows in their order, and lines for the amounts that are in no row.
 
 use std::cmp::Ordering;
 use std::io;
@@ -11,48 +11,48 @@ use super::{Each, Interval, Task, Usage, csv, json, tree};
 use crate::sink::{Reading, Records};
 use crate::text::TextOptions;
 
-/// Which rows there are, in which order, and what stands in them.
+/// The choice of rows, their order and their contents.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// Processes or threads.
     pub each: Each,
-    /// Who has a row.
+    /// The tasks that have a row.
     pub of: RowsOf,
-    /// Tasks below their parents.
+    /// Tasks stand below their parents.
     pub tree: bool,
-    /// Which comes first.
+    /// The order of rows.
     pub order: Order,
-    /// What is hidden is added to `other`.
+    /// Hidden tasks are added to `other`.
     pub filter: Filter,
     /// The most rows to show.
     pub rows: Option<u32>,
     /// The columns of text between the pid and the name.
     pub columns: Vec<Column>,
-    /// Command lines: in text instead of names, elsewhere as well.
+    /// Show command lines: in text instead of names, in other formats besides names.
     pub command_lines: bool,
 }
 
-/// Who has a row, and what it counts. Either way each nanosecond is counted once.
+/// The tasks that have a row, and the amount of a row. Each nanosecond is counted once in every case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowsOf {
-    /// Those that ended are within their parents: rows count what tasks and their ended children used.
+    /// Ended tasks are contained in their parents: a row counts the usage of a task and of its ended children.
     Parents,
-    /// All, and rows count what tasks used themselves.
+    /// All tasks. A row counts the usage of the task itself.
     All,
-    /// The same, but sorted by what they and their ended children used: for formats that show both.
+    /// As `All`, but sorted by the usage of a task and its ended children: for formats that show both.
     AllWithChildren,
 }
 
-/// What rows are sorted by.
+/// The sort order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What decides.
+    /// The sort key.
     pub by: By,
-    /// The other way round.
+    /// Reverses the order.
     pub reverse: bool,
 }
 
-/// See [`Order`].
+/// A sort key of [`Order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The largest first.
@@ -61,32 +61,32 @@ pub enum By {
     Pid,
     /// The oldest first.
     Start,
-    /// By its bytes.
+    /// The lowest first, compared by its bytes.
     Name,
 }
 
-/// A task.
+/// The row of a task.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
-    /// Who it is, and what it used.
+    /// The task, with its usage.
     pub task: &'a Task,
-    /// Where it is in the tree.
+    /// Its place in the tree.
     pub branch: Option<Branch>,
-    /// Its arguments, where they are wanted and it has any: whoever shows it fills them in. Of a task that has ended
-    /// nobody knows them: its pid may already be another's.
+    /// The task's arguments, if they are wanted and it has any. The code that shows the row fills them in. `None` for a task that
+    /// has ended, because another task may already have its pid.
     pub command_line: Option<Vec<String>>,
 }
 
 /// A place in the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Branch {
-    /// What is drawn before the name.
+    /// The lines that are drawn before the name.
     pub lead: String,
-    /// What the task and all below it count.
+    /// The amount of the task and all tasks below it.
     pub amount: Amount,
 }
 
-/// What is not the row of a task.
+/// The kinds of lines that are not rows of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Tasks that are not shown.
@@ -95,29 +95,29 @@ pub enum Kind {
     Idle,
     /// Interrupts, softirqs and the hypervisor, while nothing ran.
     Irq,
-    /// Tasks that have no account.
+    /// Tasks without an account.
     Unowned,
-    /// What is missing: that of tasks that ended unseen, for all that is known.
+    /// Missing time: as far as known, the time of tasks that ended unseen.
     Unseen,
-    /// All.
+    /// The sum of all.
     Sum,
 }
 
 /// A line below the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// How many tasks it stands for.
+    /// The number of tasks in it.
     pub tasks: usize,
-    /// What of it can be told apart.
+    /// The part of its time that is known in detail.
     pub amount: Amount,
-    /// What it adds to the sum: may be below 0 where something was lost.
+    /// Its contribution to the sum: may be below 0 where time was lost.
     pub total_ns: i64,
 }
 
 impl Kind {
-    /// As it is written: `other`.
+    /// The name in outputs: `other`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Other => "other",
@@ -135,7 +135,7 @@ impl Line {
         Self { kind, tasks: 0, amount: Amount::default(), total_ns: 0 }
     }
 
-    /// A line of time that belongs to no task shown.
+    /// A line of time that belongs to no shown task.
     fn of(kind: Kind, own: Usage) -> Self {
         Self { amount: Amount { own, ..Amount::default() }, total_ns: own.run_ns.cast_signed(), ..Self::new(kind) }
     }
@@ -147,16 +147,16 @@ impl Line {
     }
 }
 
-/// What is shown of an interval.
+/// The contents of an interval that are shown.
 #[derive(Clone, Debug)]
 pub struct Picture<'a> {
-    /// What it is a picture of.
+    /// The interval.
     pub interval: &'a Interval,
-    /// How far the clock of [`Task::start_ns`] was ahead of the interval's.
+    /// By this much the clock of [`Task::start_ns`] was ahead of the interval's clock.
     suspended_ns: u64,
-    /// What was chosen of it.
+    /// The choice of rows.
     pub(crate) choice: &'a Choice,
-    /// The first in the order chosen.
+    /// The first rows in the chosen order.
     pub rows: Vec<Row<'a>>,
     /// Tasks without a row.
     other: Line,
@@ -165,8 +165,8 @@ pub struct Picture<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// At most so many rows of the interval: the first in the order chosen. `suspended_ns`: how long the host has been
-    /// suspended since it was started, for tasks' age goes on meanwhile and the interval's clock does not.
+    /// The picture of an interval, with at most `choice.rows` rows: the first in the chosen order. `suspended_ns`: the time that
+    /// the host has been suspended since it was started. A task's age includes that time, the interval's clock does not.
     pub fn new(interval: &'a Interval, suspended_ns: u64, choice: &'a Choice) -> Self {
         let limit = choice.rows.map_or(usize::MAX, |rows| rows as usize);
         let (other, rest) = (Line::new(Kind::Other), rest(interval));
@@ -201,27 +201,27 @@ impl<'a> Picture<'a> {
         picture
     }
 
-    /// What a task's row counts.
+    /// The amount of a task's row.
     pub fn amount(&self, task: &Task) -> Amount {
         counted(self.choice.of, task)
     }
 
-    /// How long ago it was started, when the interval ended; or how long it lived.
+    /// The age of a task at the end of the interval; for an ended task, its lifetime.
     pub fn elapsed_ns(&self, task: &Task) -> u64 {
         let end_ns = task.ended_ns.unwrap_or(self.interval.end_ns);
         (end_ns + self.suspended_ns).saturating_sub(task.start_ns)
     }
 
-    /// Moves all rows but so many to `other`.
+    /// Keeps the first `rows` rows, and moves all others to `other`.
     pub fn truncate(&mut self, rows: usize) {
         for row in self.rows.split_off(rows.min(self.rows.len())) {
             self.hide(row.task);
         }
     }
 
-    /// With so many lines for rows, as [`Reading::text`] shows it.
+    /// The picture with `room` lines for rows, as [`Reading::text`] shows it.
     fn fitting(&self, room: usize) -> Self {
-        // What is cut off needs a line, too, if there was none yet.
+        // Cut-off rows need the line `other`, if it is not there yet.
         let rows = if self.other.tasks > 0 { room } else { room.saturating_sub(1) };
         let mut fitting = self.clone();
         fitting.truncate(rows.max(1));
@@ -232,7 +232,7 @@ impl<'a> Picture<'a> {
         self.other.add(&self.amount(task));
     }
 
-    /// The lines below the rows: `other` if there is a task without a row; the sum is not among them.
+    /// The lines below the rows, without the sum. `other` is among them if there is a task without a row.
     pub fn lines(&self) -> impl Iterator<Item = &Line> {
         Some(&self.other).filter(|other| other.tasks > 0).into_iter().chain(&self.rest)
     }
@@ -242,7 +242,7 @@ impl<'a> Picture<'a> {
         &self.other
     }
 
-    /// The sum of all rows and lines: time × CPUs, to the nanosecond. It is added up, not copied from there.
+    /// The sum of all rows and lines: time × CPUs, to the nanosecond. It is added up, not copied from the totals.
     pub fn sum(&self) -> Line {
         let mut sum = Line::new(Kind::Sum);
         for row in &self.rows {
@@ -289,17 +289,17 @@ impl Reading for Picture<'_> {
     }
 }
 
-/// Whether there is anything to show of it.
+/// Whether a task has a row.
 fn has_row(choice: &Choice, task: &Task) -> bool {
     match choice.of {
-        // Who slept is in the list where a child of his ended: in a tree he is somebody's parent.
+        // A task that slept is in the list if a child of it ended: a tree shows it as a parent.
         RowsOf::All => choice.tree || task.ended_ns.is_some() || !task.own.is_zero(),
         RowsOf::AllWithChildren => true,
         RowsOf::Parents => task.counts(),
     }
 }
 
-/// What a task's row counts.
+/// The amount of a task's row.
 fn counted(of: RowsOf, task: &Task) -> Amount {
     match of {
         RowsOf::Parents => Amount { own: task.own, children: task.children },
@@ -307,7 +307,7 @@ fn counted(of: RowsOf, task: &Task) -> Amount {
     }
 }
 
-/// What a task's row is sorted by.
+/// The amount that a task's row is sorted by.
 pub fn key(of: RowsOf, task: &Task) -> Amount {
     match of {
         RowsOf::AllWithChildren => counted(RowsOf::Parents, task),
@@ -315,7 +315,7 @@ pub fn key(of: RowsOf, task: &Task) -> Amount {
     }
 }
 
-/// The order of two tasks, each with what it is sorted by. No two are equal: the same always comes out.
+/// The order of two tasks, each with the amount that it is sorted by. No two tasks are equal, so the order is deterministic.
 pub fn compare(order: Order, (a, key_a): (&Task, &Amount), (b, key_b): (&Task, &Amount)) -> Ordering {
     let wanted = match order.by {
         By::Column(column) => column.of(key_b).cmp(&column.of(key_a)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An interval for eyes: a title, aligned columns, and the sum. Times are in percent of one CPU.
+//! An interval as text for people: a title, aligned columns, and the sum. Times are in percent of one CPU.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -28,22 +28,22 @@ pub struct Text<'a> {
     tree: bool,
 }
 
-/// How wide the columns are for an interval.
+/// The widths of the columns for an interval.
 struct Widths {
     pid: usize,
     ppid: usize,
     tree: usize,
     columns: Vec<usize>,
     elap: usize,
-    /// The name's, where it is limited.
+    /// The name's width, where it is limited.
     name: Option<usize>,
 }
 
 impl<'a> Text<'a> {
-    /// Lines that are neither rows nor those below: the title, and the names of the columns.
+    /// The number of lines above the rows: the title, and the names of the columns.
     pub const HEAD: usize = 2;
 
-    /// For what is chosen of the interval.
+    /// A writer for a choice of the interval.
     pub fn new(choice: &'a Choice, color: bool) -> Self {
         Self {
             written: String::new(),
@@ -56,7 +56,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The interval as text, so many cells wide if there is an end to lines.
+    /// The interval as text, `cells` wide if lines have a limit.
     pub fn write(mut self, picture: &Picture, cells: Option<usize>) -> String {
         let sum = picture.sum();
         let widths = self.widths(picture, &sum, cells);
@@ -89,12 +89,12 @@ impl<'a> Text<'a> {
         self.written.write_fmt(arguments).expect("a String takes all");
     }
 
-    /// What was read, and all that qualifies it.
+    /// The title: the interval, and everything that qualifies it.
     fn title(&mut self, picture: &Picture) {
         let interval = picture.interval;
         let seconds = interval.wall_ns() as f64 / 1e9;
         let cpus = interval.cpus.len();
-        // Ancestors that slept are no part of it.
+        // Ancestors that slept do not count as tasks that ran.
         let ran = interval.tasks.iter().filter(|task| task.own.run_ns > 0).count();
         let ended = interval.tasks.iter().filter(|task| task.ended_ns.is_some()).count();
         let what = if self.threads { "threads" } else { "tasks" };
@@ -163,7 +163,7 @@ impl<'a> Text<'a> {
         self.written.push_str(ended);
     }
 
-    /// The name, or the command line where it is wanted. Who has none is in brackets, as in ps(1).
+    /// The name, or the command line where it is wanted. A task without arguments is in brackets, as in ps(1).
     fn command<'r>(&self, row: &'r Row) -> Cow<'r, str> {
         match (self.command_lines, &row.command_line) {
             (false, _) => Cow::Borrowed(&row.task.comm),
@@ -172,7 +172,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// A line that is no task's.
+    /// A line that is not the row of a task.
     fn below(&mut self, picture: &Picture, line: &Line, widths: &Widths) {
         let Widths { pid, ppid, tree, elap, .. } = *widths;
         let wall_ns = picture.interval.wall_ns();
@@ -218,7 +218,7 @@ impl<'a> Text<'a> {
     fn percent(&mut self, ns: i64, wall_ns: u64, width: usize) {
         let (sign, whole, hundredths) = percent(ns, wall_ns);
         let width = width.saturating_sub(3 + sign.len());
-        // The sign stands before the filling, which is none: it is as wide as the widest number.
+        // The sign stands before the filling, which is empty: the number is as wide as the widest number.
         self.put(format_args!("{GAP}{sign}{whole:>width$}.{hundredths:02}"));
     }
 
@@ -232,7 +232,7 @@ impl<'a> Text<'a> {
             let (sign, whole, _) = percent(ns, wall_ns);
             sign.len() + digits(whole) + 3
         };
-        // No row has more than the sum, but of what is unseen there may be less than nothing.
+        // No row is larger than the sum, except that the line `unseen` may be below 0.
         let width = |column: &Column| {
             let most = match column {
                 Column::Switches => digits(column.of(&sum.amount)),
@@ -263,7 +263,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Percent of one CPU, rounded to hundredths: the sign, the whole ones, and the hundredths.
+/// Percent of one CPU, rounded to hundredths: the sign, the whole percent, and the hundredths.
 fn percent(ns: i64, wall_ns: u64) -> (&'static str, u64, u64) {
     let wall = u128::from(wall_ns.max(1));
     let hundredths = (u128::from(ns.unsigned_abs()) * 10_000 + wall / 2) / wall;

@@ -7,11 +7,11 @@ use super::column::Amount;
 use super::picture::{Branch, Choice, Row, RowsOf, compare, key};
 use super::{Interval, Task};
 
-/// How deep a tree is drawn; what is deeper is drawn at this depth. Nobody could see more, and the work for a chain of
-/// processes would grow with the square of its length.
+/// The largest depth that a tree is drawn with; deeper tasks are drawn at this depth. A reader could not follow more, and the
+/// work for a chain of processes would grow with the square of its length.
 const DEEPEST: usize = 32;
 
-/// Adds the ancestors of the tasks that have a row: those that slept are not in an interval. They are looked up by pid.
+/// Adds the ancestors of the tasks that have a row: an interval lacks the ancestors that slept. They are looked up by pid.
 pub fn add_ancestors(interval: &mut Interval, choice: &Choice, mut look_up: impl FnMut(u32) -> Option<Task>) {
     let is_row = |task: &&Task| choice.of != RowsOf::Parents || task.counts();
     let rows = || interval.tasks.iter().filter(is_row);
@@ -28,12 +28,12 @@ pub fn add_ancestors(interval: &mut Interval, choice: &Choice, mut look_up: impl
     }
 }
 
-/// Where a task is below: a thread below its process, a process below its parent.
+/// The pid of the task above: a thread is below its process, a process below its parent.
 fn parent_pid(task: &Task) -> u32 {
     if task.pid == task.tgid { task.ppid } else { task.tgid }
 }
 
-/// The rows of the tree from the top down, and the tasks that the filter hides: who matches is shown with all below it.
+/// The rows of the tree from the top down, and the tasks that the filter hides: a matching task is shown with all tasks below it.
 pub fn arrange<'a>(tasks: Vec<&'a Task>, choice: &Choice) -> (Vec<Row<'a>>, Vec<&'a Task>) {
     let (parents, down) = walk(&tasks);
     let mut sums: Vec<Amount> = tasks.iter().map(|task| key(choice.of, task)).collect();
@@ -57,7 +57,7 @@ pub fn arrange<'a>(tasks: Vec<&'a Task>, choice: &Choice) -> (Vec<Row<'a>>, Vec<
             None => roots.push(at),
         }
     }
-    // Backwards: the last is taken from the stack first.
+    // In reverse order: the last element is taken from the stack first.
     let backwards = |siblings: &mut Vec<usize>| {
         siblings.sort_unstable_by(|a, b| compare(choice.order, (tasks[*b], &sums[*b]), (tasks[*a], &sums[*a])));
     };
@@ -65,7 +65,7 @@ pub fn arrange<'a>(tasks: Vec<&'a Task>, choice: &Choice) -> (Vec<Row<'a>>, Vec<
     children.iter_mut().for_each(backwards);
 
     let mut rows = Vec::with_capacity(tasks.len());
-    // A task, its lead, what its children's leads begin with, and how deep it is.
+    // A task, its lead, the beginning of its children's leads, and its depth.
     let mut stack: Vec<_> = roots.into_iter().map(|at| (at, String::new(), String::new(), 0)).collect();
     while let Some((at, lead, below, depth)) = stack.pop() {
         for (place, &child) in children[at].iter().enumerate() {
@@ -79,7 +79,7 @@ pub fn arrange<'a>(tasks: Vec<&'a Task>, choice: &Choice) -> (Vec<Row<'a>>, Vec<
     (rows, hidden)
 }
 
-/// The parent of each task, and all tasks so that parents come before their children.
+/// The parent of each task; and all tasks, ordered so that parents come before their children.
 fn walk(tasks: &[&Task]) -> (Vec<Option<usize>>, Vec<usize>) {
     let mut processes: Vec<_> = (0..tasks.len())
         .filter(|at| tasks[*at].pid == tasks[*at].tgid)
@@ -88,10 +88,10 @@ fn walk(tasks: &[&Task]) -> (Vec<Option<usize>>, Vec<usize>) {
     processes.sort_unstable();
     let find = |at: usize| {
         let (child, pid) = (tasks[at], parent_pid(tasks[at]));
-        // A pid may have been used twice in the interval: the latest that is older than the child.
+        // A pid may have been used twice in the interval: the parent is the latest process that is older than the child.
         let after = processes.partition_point(|(p, start, _)| (*p, *start) <= (pid, child.start_ns));
         let older = after.checked_sub(1).map(|before| processes[before]);
-        // What was looked up is known to a tick only, and may seem a bit younger.
+        // The start of a looked-up process is known only to a tick, so it may seem a bit younger.
         let younger = processes.get(after).copied();
         [older, younger].into_iter().flatten().find(|(p, _, parent)| *p == pid && *parent != at).map(|(.., at)| at)
     };
@@ -116,7 +116,7 @@ fn walk(tasks: &[&Task]) -> (Vec<Option<usize>>, Vec<usize>) {
     for at in (0..tasks.len()).filter(|at| parents[*at].is_none()).collect::<Vec<_>>() {
         visit(at, &mut down);
     }
-    // A circle would be the work of pids that were used again; it is opened anywhere.
+    // A cycle can only come from pids that were used again; it is opened at any task.
     for (at, parent) in parents.iter_mut().enumerate() {
         let before = down.len();
         visit(at, &mut down);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_circle_is_opened() {
-        // Each is older than the other's child, as it may look with what was looked up.
+        // Each is older than the other's child, as can happen with looked-up processes.
         let tasks = [task(1, 7, 8, 10), task(2, 8, 7, 10), task(3, 9, 9, 10)];
         assert_eq!(arranged(&tasks).len(), 3);
     }

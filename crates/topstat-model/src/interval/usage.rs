@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was used of the CPUs, and how it is split.
+//! The usage of CPU time, and its parts.
 
 use std::ops::AddAssign;
 
 /// Time on the CPUs. `user_ns + system_ns + irq_ns + softirq_ns + steal_ns` is `run_ns`, always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// From when it came onto a CPU until it left it, all told. Exact.
+    /// The sum of the times from coming onto a CPU to leaving it. Exact.
     pub run_ns: u64,
-    /// Of that, in user space, as the kernel accounts for it; `guest_ns` is contained.
+    /// The part in user space, as the kernel accounts for it; contains `guest_ns`.
     pub user_ns: u64,
     /// In the kernel.
     pub system_ns: u64,
@@ -22,7 +22,7 @@ pub struct Usage {
     pub guest_ns: u64,
     /// Runnable, but waiting for a CPU: not contained in `run_ns`.
     pub wait_ns: u64,
-    /// How often it left a CPU.
+    /// Number of times that it left a CPU.
     pub switches: u64,
 }
 
@@ -41,12 +41,12 @@ impl AddAssign for Usage {
 }
 
 impl Usage {
-    /// Whether nothing was used.
+    /// Whether the usage is zero.
     pub fn is_zero(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What was used since: no number runs backwards, so none is below what it was.
+    /// The usage since `before`: no number runs backwards, so none is below its earlier value.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What kernel functions are for, and for whom they run.
+//! The purposes of kernel functions, and the side of the network stack that they run for.
 
-/// What a kernel function is for: the categories of "Understanding Host Network Stack Overheads" (SIGCOMM 2021).
+/// The purpose of a kernel function: the categories of "Understanding Host Network Stack Overheads" (SIGCOMM 2021).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {
-    /// Between user space and the kernel.
+    /// Copying data between user space and the kernel.
     DataCopy,
     /// All the rest: system calls, interrupts, timers, files, security modules.
     Etc,
@@ -47,7 +47,7 @@ impl Category {
     }
 }
 
-/// For whom the network stack runs, as the stack of calls tells.
+/// The side that the network stack runs for, determined from the stack of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     /// A process that sends, in its system call.
@@ -58,7 +58,7 @@ pub enum Side {
     Receive,
     /// Sending that goes on without a process: timers, and transmission that was put off.
     SoftirqSend,
-    /// None of them: what the kernel does for other reasons.
+    /// Not for the network: the kernel runs for other reasons.
     Other,
 }
 

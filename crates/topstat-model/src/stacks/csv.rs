@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table of samples as CSV: a record for each row, then those of what is in none. `docs/netstack.md` describes it.
+//! A table of samples as CSV: a record for each row, then the records of samples without a row. `docs/netstack.md` describes it.
 
 use std::io;
 

@@ -24,8 +24,8 @@ struct Document {
     unclassified: Vec<Value>,
 }
 
-/// `total` is `kernel`, `idle`, `user` and `lost`; `kernel` is `shown` and `filtered`; `shown` is `by_name`, `by_caller` and
-/// `unclassified`.
+/// `total` is the sum of `kernel`, `idle`, `user` and `lost`; `kernel` of `shown` and `filtered`; `shown` of `by_name`,
+/// `by_caller` and `unclassified`.
 #[derive(Serialize)]
 struct Samples {
     total: u64,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples of the kernel's stacks: what the CPUs did, and for whom.
+//! Samples of the kernel's stacks: the work of the CPUs, and the side that they work for.
 //!
-//! A [`Profile`] is what was sampled in an interval. A [`Picture`] is a table of it: samples by category, function, stack,
-//! CPU, side, process or control group. Rows and what is not shown of them ([`Table::other`]) add up to what was chosen.
+//! A [`Profile`] has the samples of an interval. A [`Picture`] is a table of it: samples by category, function, stack, CPU, side,
+//! process or control group. The shown rows and the others ([`Table::other`]) add up to the chosen samples.
 
 mod category;
 mod csv;
@@ -18,19 +18,19 @@ pub use category::{Category, Side};
 pub use picture::Picture;
 pub use table::{By, Choice, Row, Table};
 
-/// What makes the kernel take a sample.
+/// The event that makes the kernel take a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Cycles of the CPU, which a performance counter counts. What waits for work uses none.
+    /// Cycles of the CPU, which a performance counter counts. A CPU that waits for work uses no cycles.
     Cycles,
-    /// A timer, where there is no such counter. It can't interrupt where interrupts are masked.
+    /// A timer, where there is no performance counter. It can't interrupt where interrupts are masked.
     CpuClock,
-    /// What the CPU had to fetch from memory, which a performance counter counts.
+    /// Fetches of the CPU from memory, which a performance counter counts.
     CacheMisses,
 }
 
 impl Event {
-    /// As perf(1) calls it.
+    /// The name in perf(1).
     pub fn name(self) -> &'static str {
         match self {
             Self::Cycles => "cycles",
@@ -40,12 +40,12 @@ impl Event {
     }
 }
 
-/// How a sample is given to a function.
+/// The rule that assigns a sample to a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
-    /// To the function that it was found in.
+    /// To the function in which it was found.
     Leaf,
-    /// To that function; where it has just let interrupts in, to its caller, which had them masked.
+    /// To that function; where it has just enabled interrupts, to its caller, which had them masked.
     #[default]
     Corrected,
 }
@@ -68,9 +68,9 @@ impl View {
 pub enum Found {
     /// The function is known by its name, or by the functions around it.
     ByName(Category),
-    /// The nearest of its callers is.
+    /// The nearest of its callers is known by its name.
     ByCaller(Category),
-    /// None of the stack is.
+    /// No function of the stack is known.
     Unknown,
 }
 
@@ -93,10 +93,10 @@ pub struct Frame {
     pub module: Option<String>,
 }
 
-/// Samples that are alike.
+/// Equal samples, with their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// How many.
+    /// The number of samples.
     pub count: u64,
     /// The CPU.
     pub cpu: u32,
@@ -106,17 +106,17 @@ pub struct Sample {
     pub comm: String,
     /// Its control group.
     pub cgroup: Option<String>,
-    /// For whom it ran.
+    /// The side that it ran for.
     pub side: Side,
     /// Its category, by [`View::ALL`].
     pub found: [Found; 2],
-    /// Which of the stack's functions the sample is given to, by [`View::ALL`].
+    /// For each of [`View::ALL`], the index of the function in `stack` that the sample is assigned to.
     pub leaf: [usize; 2],
     /// The functions, the innermost first.
     pub stack: Arc<[Arc<Frame>]>,
 }
 
-/// Samples that have no stack of the kernel at work.
+/// Samples without a stack of the kernel at work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Besides {
     /// In user space.
@@ -125,43 +125,43 @@ pub struct Besides {
     pub idle: u64,
     /// There was no room for the stack, or the kernel gave none.
     pub lost: u64,
-    /// How many the timer was due to take and did not: the CPU itself did not run, or interrupts were masked for longer than
-    /// from one to the next. They are in no sum.
+    /// Samples that the timer was due to take and did not: the CPU itself did not run, or interrupts were masked for longer than
+    /// the time between two samples. They are in no sum.
     pub missed: u64,
 }
 
-/// What was sampled in an interval.
+/// The samples of an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// When it ended.
     pub time: SystemTime,
-    /// How long it was.
+    /// Its length.
     pub elapsed: Duration,
-    /// By what.
+    /// The event that made the kernel take samples.
     pub event: Event,
-    /// So many times a second on each CPU.
+    /// The number of samples per second on each CPU.
     pub hz: u32,
     /// The CPUs that were sampled.
     pub cpus: Vec<u32>,
-    /// Those in the kernel, at work.
+    /// The samples in the kernel, at work.
     pub samples: Vec<Sample>,
-    /// The others.
+    /// The other samples.
     pub besides: Besides,
 }
 
 impl Profile {
-    /// How many samples there are in the kernel, at work.
+    /// The number of samples in the kernel, at work.
     pub fn kernel(&self) -> u64 {
         self.samples.iter().map(|sample| sample.count).sum()
     }
 
-    /// All that was sampled.
+    /// The number of all samples.
     pub fn total(&self) -> u64 {
         let Besides { user, idle, lost, missed: _ } = self.besides;
         self.kernel() + user + idle + lost
     }
 
-    /// Adds what came after it.
+    /// Adds the profile of the next interval.
     pub fn append(&mut self, next: Profile) {
         self.time = next.time;
         self.elapsed += next.elapsed;
@@ -182,7 +182,7 @@ impl Profile {
     }
 }
 
-/// A part of a whole in percent; of nothing it is 0.
+/// A part of a whole in percent; 0 if the whole is 0.
 #[expect(clippy::cast_precision_loss, reason = "shares are shown with few digits")]
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is shown of a profile.
+//! The picture of a profile.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use super::{Choice, Profile, Table, csv, json, text};
 use crate::sink::{Reading, Records};
 use crate::text::TextOptions;
 
-/// What is shown of a profile.
+/// The contents of a profile that are shown.
 #[derive(Clone, Debug)]
 pub struct Picture<'a> {
-    /// What was sampled.
+    /// The samples.
     pub profile: &'a Profile,
-    /// What of it.
+    /// The choice of samples.
     pub choice: &'a Choice,
-    /// All rows of it.
+    /// All rows of the chosen samples.
     table: Table,
 }
 
 impl<'a> Picture<'a> {
-    /// Counts what was chosen.
+    /// Counts the chosen samples.
     pub fn new(profile: &'a Profile, choice: &'a Choice) -> Self {
         Self { profile, choice, table: Table::of(profile, choice) }
     }

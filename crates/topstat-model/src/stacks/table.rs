@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tables of samples: which are chosen, and by what they are counted.
+//! Tables of samples: the choice of samples, and the key that they are counted by.
 
 use std::collections::HashMap;
 
 use super::{Category, Found, Profile, Sample, Side, View};
 
-/// By what samples are counted.
+/// The key that samples are counted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// What the function is for.
+    /// The category of the function.
     #[default]
     Categories,
     /// The function.
@@ -17,7 +17,7 @@ pub enum By {
     Stacks,
     /// The CPU.
     Cpus,
-    /// For whom.
+    /// The side.
     Sides,
     /// The process.
     Processes,
@@ -39,7 +39,7 @@ impl By {
         }
     }
 
-    /// The names of the columns that tell rows apart.
+    /// The names of the columns of a row's key.
     pub fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Categories => &["category"],
@@ -75,16 +75,16 @@ impl By {
     }
 }
 
-/// What has no name or no category.
+/// Stands for a missing name or category.
 pub const UNKNOWN: &str = "-";
 
-/// The category as tables name it.
+/// The name of the category in tables.
 pub fn name_of(found: Found) -> &'static str {
     found.category().map_or("unclassified", Category::name)
 }
 
 impl Sample {
-    /// The stack as flame graphs take it: the process, then its functions from the outermost to the innermost.
+    /// The stack in the format of flame graphs: the process, then its functions from the outermost to the innermost.
     pub fn folded(&self) -> String {
         let mut folded = self.comm.replace([';', ' '], "_");
         for frame in self.stack.iter().rev() {
@@ -95,24 +95,24 @@ impl Sample {
     }
 }
 
-/// Which samples, and by what.
+/// The choice of samples, and the key that they are counted by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// By what they are counted.
+    /// The key.
     pub by: By,
-    /// How they are given to functions.
+    /// The rule that assigns samples to functions.
     pub view: View,
-    /// Only of these sides; of all if none is given. Of what follows likewise.
+    /// Only these sides; all if the list is empty. The lists below work likewise.
     pub sides: Vec<Side>,
     /// Only on these CPUs.
     pub cpus: Vec<u32>,
-    /// Only of these processes.
+    /// Only these processes.
     pub pids: Vec<u32>,
-    /// Only of processes of these names.
+    /// Only processes with these names.
     pub comms: Vec<String>,
-    /// Only of these control groups, and those below them.
+    /// Only these control groups, and the groups below them.
     pub cgroups: Vec<String>,
-    /// How many rows at most.
+    /// The largest number of rows.
     pub rows: Option<usize>,
 }
 
@@ -135,36 +135,36 @@ fn one_of<T: PartialEq>(wanted: &[T], found: &T) -> bool {
     wanted.is_empty() || wanted.contains(found)
 }
 
-/// Samples that have the same key.
+/// Samples with an equal key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What tells it from others: [`By::columns`].
+    /// The key: one text for each of [`By::columns`].
     pub key: Vec<String>,
-    /// How many.
+    /// The number of samples.
     pub samples: u64,
-    /// Of each category, by [`Category::ALL`]. What is left is unclassified.
+    /// The number of samples of each category, by [`Category::ALL`]. The rest is unclassified.
     pub categories: [u64; Category::ALL.len()],
 }
 
-/// What was chosen of a profile, counted.
+/// The chosen samples of a profile, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// The most first.
+    /// The largest first.
     pub rows: Vec<Row>,
     /// The samples of rows that are left out.
     pub other: u64,
     /// All samples that were chosen.
     pub chosen: u64,
-    /// Those of them whose category was found by name.
+    /// The chosen samples whose category was found by name.
     pub by_name: u64,
-    /// And by a caller.
+    /// The chosen samples whose category was found by a caller.
     pub by_caller: u64,
-    /// Functions of those without a category, the most first.
+    /// The functions of samples without a category, the largest number first.
     pub unknown: Vec<(String, u64)>,
 }
 
 impl Table {
-    /// Counts.
+    /// Counts the chosen samples.
     pub fn of(profile: &Profile, choice: &Choice) -> Self {
         let mut table = Self::default();
         let mut rows: HashMap<Vec<String>, Row> = HashMap::new();

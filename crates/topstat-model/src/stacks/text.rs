@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table of samples for eyes: what was sampled, the rows, and what has no category.
+//! A table of samples as text for people: the sampling, the rows, and the functions without a category.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,11 @@ use crate::text::TextOptions;
 use crate::time::rfc3339;
 use crate::typeset::{Keep, escape, shrink, width};
 
-/// Functions without a category that are named.
+/// The number of functions without a category that are named.
 const UNKNOWN_SHOWN: usize = 5;
 
-/// The title, what was sampled, the names of columns, and where there is any, what is not shown and what is unknown.
+/// The lines besides the rows: the title, the sampling, the names of columns, the samples that are not shown, and the unknown
+/// functions if there are any.
 pub fn lines_besides(table: &Table) -> usize {
     4 + usize::from(!table.unknown.is_empty())
 }
@@ -68,7 +69,7 @@ fn summary(picture: &Picture) -> String {
     summary
 }
 
-/// The names of columns, and the rows.
+/// The line of column names, and the lines of the rows.
 fn rows(picture: &Picture, shown: &[Row]) -> Vec<(String, bool)> {
     let (by, chosen) = (picture.choice.by, picture.table().chosen);
     let mut table = vec![Vec::new(); shown.len() + 1];
@@ -93,7 +94,7 @@ fn rows(picture: &Picture, shown: &[Row]) -> Vec<(String, bool)> {
     table.iter().zip(keys).enumerate().map(line).collect()
 }
 
-/// What tells rows apart, below the names of these columns.
+/// The keys of rows, below the names of their columns.
 fn keys(by: By, shown: &[Row]) -> Vec<String> {
     let head: Vec<String> = by.columns().iter().map(|name| (*name).to_owned()).collect();
     let escaped = shown.iter().map(|row| row.key.iter().map(|word| escape(word).into_owned()).collect());

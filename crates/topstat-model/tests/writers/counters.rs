@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counters: changes, parts of CPUs, and what holds of them whatever they stand at.
+//! Counters: changes, parts of CPUs, and properties that hold for all values.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -72,7 +72,7 @@ fn rows_are_in_the_order_that_is_asked_for() {
 fn what_has_not_changed_is_shown_only_if_asked_for() {
     let counters = reading(vec![
         count("Still", Some([5, 5]), [5, 5]),
-        // It went from one CPU to the other: in all nothing has come.
+        // It moved from one CPU to the other: the sum has not changed.
         Counter { kind: CounterKind::Gauge, ..count("Level", Some([5, 0]), [4, 1]) },
         count("Zero", None, [0, 0]),
         count("Moved", Some([5, 5]), [5, 6]),
@@ -116,7 +116,7 @@ fn what_does_not_add_up_is_found() {
 }
 
 proptest! {
-    /// Changes of CPUs add up to the change, also where counters run over; and the largest part is 1 to n times the mean.
+    /// Changes of CPUs add up to the change, also where counters overflow; and the largest part is 1 to n times the mean.
     #[test]
     fn changes_add_up(before in any::<[u64; 2]>(), came in any::<[u32; 2]>()) {
         let now = [0, 1].map(|cpu| before[cpu].wrapping_add(came[cpu].into()));

@@ -69,8 +69,8 @@ pub fn empty() -> Snapshot {
     }
 }
 
-/// A snapshot of these objects with these values, of which rx is a third; all were pushed on CPU 0, the first on CPU 3
-/// too. `other` is what is left of the total.
+/// A snapshot with these objects and values. A third of each value is rx. All objects were pushed on CPU 0, the first also on CPU
+/// 3. `other` is the rest of the total.
 pub fn with_rows(objects: Vec<(u64, Vec<Field>)>, total: u64) -> Snapshot {
     let mut snapshot = empty();
     snapshot.objects = objects.len() as u64 + 4000;
@@ -115,7 +115,7 @@ pub fn v4() -> Snapshot {
     )
 }
 
-/// Two IPv6 connections and one of IPv4 on an IPv6 socket; values beyond 2^53 in bytes since ever.
+/// Two IPv6 connections, and one of IPv4 on an IPv6 socket; a static table of bytes with values beyond 2^53.
 pub fn v6() -> Snapshot {
     let cgroup = "/user.slice/user-1000.slice/session-2.scope";
     let local = "2001:db8:0:0:0:0:0:1";
@@ -153,7 +153,7 @@ pub fn weird() -> Snapshot {
     )
 }
 
-/// Everything that can be said of a table that is not well, over a period that is not a second.
+/// A table with all kinds of losses and qualifications, over a period that is not a second.
 pub fn troubled() -> Snapshot {
     let mut snapshot = v4();
     snapshot.period_ms = 5000;

@@ -13,7 +13,7 @@ use topstat_model::{Format, Sink, Snapshot, Space, stat};
 
 use crate::fixtures;
 
-/// What an output wrote, by the ending of its golden file.
+/// The outputs, each with the ending of its golden file.
 fn outputs(snapshot: &Snapshot) -> Vec<(&'static str, Vec<u8>)> {
     let plain = TextOptions::default();
     let terminal = TextOptions { human: true, color: true, width: None };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What must hold in an output whatever the names in it, and what options do.
+//! Properties of an output that hold for all names in it, and the effects of options.
 
 use topstat_model::text::{self, TextOptions};
 use topstat_model::{Field, Format, Sink, Snapshot, Space, json, stat, typeset};
@@ -32,7 +32,7 @@ fn as_json(snapshot: &Snapshot) -> String {
     String::from_utf8(written).unwrap()
 }
 
-/// The document of the design, to the letter but for `proven`.
+/// The document of the design, byte for byte except `proven`.
 #[test]
 fn json_is_as_designed() {
     let nginx = fixtures::connection("10.0.0.1", "10.0.0.2", 4242, "nginx", "/system.slice/nginx.service");

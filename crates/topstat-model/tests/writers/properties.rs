@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What holds for every snapshot: hiding rows keeps the sums, and JSON loses nothing.
+//! Properties of every snapshot: hiding rows keeps the sums, and JSON is lossless.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -103,7 +103,7 @@ proptest! {
             prop_assert_eq!(written["rank"].as_u64(), Some(row.rank.into()));
             prop_assert_eq!(written["value"].as_u64(), Some(row.value));
             prop_assert_eq!(written["rx"].as_u64(), Some(row.parts[0]));
-            // rank, value, object, rx, tx, cpus: a key that stood twice would be missing here.
+            // rank, value, object, rx, tx, cpus: a duplicate key would be missing here.
             prop_assert_eq!(written.as_object().unwrap().len(), 6);
             for (column, field) in snapshot.columns.iter().zip(&row.object) {
                 let there = written["object"].get(column.name.as_ref());
@@ -133,7 +133,7 @@ proptest! {
         let found = document::read(document.as_bytes(), |_, _| Some(shape.clone())).unwrap();
         prop_assert_eq!(written(&found), document.clone());
         prop_assert_eq!((&found.columns, &found.value_name), (&snapshot.columns, &snapshot.value_name));
-        // What is not known of the table is inferred. Where nothing is missing that is all.
+        // Unknown properties of the table are inferred. If no field is missing, the result is complete.
         let inferred = document::read(document.as_bytes(), |_, _| None).unwrap();
         prop_assert_eq!((inferred.total, inferred.rows.len()), (snapshot.total, snapshot.rows.len()));
         let missing = snapshot.rows.iter().flat_map(|row| &row.object).any(Field::is_none);

@@ -8,19 +8,19 @@ use super::pen::{CHART, Colors, Look, OTHER, Pen, Scale, TINT, of_scale};
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const ASCII: [char; 9] = [' ', '.', '.', ':', ':', '+', '+', '#', '#'];
 
-/// Figures for eyes need no more than 53 bits.
+/// Figures for display need no more than 53 bits.
 #[allow(clippy::cast_precision_loss)]
 pub fn to_f64(value: u64) -> f64 {
     value as f64
 }
 
-/// A level from 0 to `most`.
+/// The level of a value, from 0 to `most`.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is clamped
 fn level(value: f64, largest: f64, most: usize) -> usize {
     if largest <= 0.0 || value <= 0.0 {
         return 0;
     }
-    // What is there at all can be seen.
+    // A value above 0 is visible: its level is at least 1.
     ((value / largest * to_f64(most as u64)).round() as usize).clamp(1, most)
 }
 
@@ -28,8 +28,8 @@ fn block(level: usize, look: Look) -> char {
     if look.utf8 { BLOCKS[level.min(8)] } else { ASCII[level.min(8)] }
 }
 
-/// Shares from 0 to 1 in no more than so many cells. Where there are more of them, a cell has the largest of several.
-/// Returns where they end.
+/// Draws shares from 0 to 1 in at most `cells` cells. If there are more shares than cells, a cell shows the largest of several
+/// shares. Returns the column after the last cell.
 pub fn strip(pen: &mut Pen<'_>, x: u16, y: u16, cells: u16, shares: &[f64], scale: Scale) -> u16 {
     let end = x + strip_width(shares.len(), cells);
     for (x, several) in (x..end).zip(shares.chunks(in_a_cell(shares.len(), cells))) {
@@ -38,24 +38,24 @@ pub fn strip(pen: &mut Pen<'_>, x: u16, y: u16, cells: u16, shares: &[f64], scal
     end
 }
 
-/// How many of so many cells [`strip`] takes.
+/// The number of cells that [`strip`] uses.
 pub fn strip_width(shares: usize, cells: u16) -> u16 {
     let taken = shares.div_ceil(in_a_cell(shares, cells));
     u16::try_from(taken).unwrap_or(cells).min(cells)
 }
 
-/// How many shares there are in each cell of a [`strip`].
+/// The number of shares in each cell of a [`strip`].
 fn in_a_cell(shares: usize, cells: u16) -> usize {
     shares.div_ceil(cells.max(1).into()).max(1)
 }
 
-/// A share from 0 to 1, in one cell.
+/// Draws a share from 0 to 1 in one cell.
 pub fn cell(pen: &mut Pen<'_>, x: u16, y: u16, share: f64, scale: Scale) {
     let level = level(share, 1.0, 8);
     pen.put_char(x, y, block(level, pen.look()), of_scale(scale, to_f64(level as u64) / 8.0));
 }
 
-/// The last values, one for each cell of a line, as levels of a largest one that others may have, too.
+/// Draws the last values, one in each cell, as levels of `largest`, which several charts may share.
 pub fn sparkline(pen: &mut Pen<'_>, area: Rect, values: &[u64], largest: u64) {
     let last = &values[values.len().saturating_sub(area.width.into())..];
     let begin = area.right() - u16::try_from(last.len()).unwrap_or(area.width);
@@ -64,12 +64,12 @@ pub fn sparkline(pen: &mut Pen<'_>, area: Rect, values: &[u64], largest: u64) {
     }
 }
 
-/// The largest of the last values.
+/// The largest of the last `cells` values.
 pub fn largest(values: &[u64], cells: u16) -> u64 {
     values[values.len().saturating_sub(cells.into())..].iter().copied().max().unwrap_or(0)
 }
 
-/// The last values of two sums, one upon the other: what rows have, and what is not in a row.
+/// Draws the last values of two stacked sums: the sum of the rows, and the sum of all that is in no row.
 pub fn stacked(pen: &mut Pen<'_>, area: Rect, values: &[(u64, u64)]) {
     let width = usize::from(area.width);
     let last = &values[values.len().saturating_sub(width)..];
@@ -83,7 +83,7 @@ pub fn stacked(pen: &mut Pen<'_>, area: Rect, values: &[(u64, u64)]) {
             let floor = usize::from(line) * 8;
             let y = area.bottom() - 1 - line;
             let (in_rows, in_all) = (lower.saturating_sub(floor).min(8), upper.saturating_sub(floor).min(8));
-            // A cell has one colour: that of what fills more of it.
+            // A cell has one colour: the colour of the sum that fills more of it.
             let (filled, ink) = if in_rows * 2 >= in_all { (in_all, CHART) } else { (in_all, OTHER) };
             let look = pen.look();
             let plain_other = look.colors == Colors::None && in_rows * 2 < in_all;
@@ -104,7 +104,7 @@ mod tests {
     const UTF8: Look = Look { colors: Colors::None, utf8: true };
     const PLAIN: Look = Look { colors: Colors::None, utf8: false };
 
-    /// A line of so many cells.
+    /// The text of a line of `width` cells.
     fn line(width: u16, look: Look, draw: impl Fn(&mut Pen<'_>, Rect)) -> String {
         let area = Rect { x: 0, y: 0, width, height: 1 };
         let mut buffer = Buffer::empty(area);

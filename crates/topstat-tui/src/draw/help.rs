@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The keys, from the key map.
+//! The help: all keys, from the key map.
 
 use ratatui::layout::Rect;
 
 use super::pen::{BOLD, PLAIN, Pen};
 use crate::keys::KEYS;
 
-/// The cells of a column of keys.
+/// The width of a column of keys, in cells.
 const COLUMN: u16 = 38;
 
 pub fn draw(pen: &mut Pen<'_>, area: Rect) {

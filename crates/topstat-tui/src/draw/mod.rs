@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! State as a frame.
+//! Draws the state as a frame.
 
 mod bars;
 mod help;
@@ -19,7 +19,7 @@ use crate::state::{App, Asked, Screen, When};
 use pen::Pen;
 pub use pen::{Colors, Look};
 
-/// Draws what is shown, and takes down what can be clicked on.
+/// Draws the screen, and stores the areas that can be clicked on.
 pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
     let area = frame.area();
     app.hits.clear();
@@ -41,14 +41,14 @@ pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
     self::foot(app, &mut pen, foot);
 }
 
-/// The first lines of an area, and the rest.
+/// Splits the first lines off an area.
 fn split(area: Rect, lines: u16) -> (Rect, Rect) {
     let lines = lines.min(area.height);
     let first = Rect { height: lines, ..area };
     (first, Rect { y: area.y + lines, height: area.height - lines, ..area })
 }
 
-/// The first line: live, frozen or past at a glance; and what the host does. Returns whether there was room for that.
+/// Draws the first line: live, frozen or past at a glance, and the activity of the host. Returns whether the activity had room.
 fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) -> bool {
     let (badge, style) = match app.when {
         When::Live if app.origin.recorded => (" LAST ", pen::PAST),
@@ -70,16 +70,16 @@ fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) -> bool {
         host.draw(pen, Rect { x: area.right().saturating_sub(width + 1), width, ..area });
     }
     if !matches!(app.when, When::Live) || app.origin.recorded {
-        // The whole line, so that nobody takes it for what is there now.
+        // The whole line is marked, so that the past is not taken for the present.
         pen.mark(area.x, area.y, area.width, pen::PAST);
     }
     with_host
 }
 
-/// The most cells of the host's CPUs: where it has more, a cell has the busiest of several.
+/// The most cells of the host's CPUs. If the host has more CPUs, a cell shows the busiest of several.
 const CPU_CELLS: u16 = 16;
 
-/// What the host does, in a line.
+/// The activity of the host, in one line.
 struct Host<'a> {
     before: String,
     cpus: &'a [f64],
@@ -111,7 +111,7 @@ impl<'a> Host<'a> {
         Self { before, cpus, after }
     }
 
-    /// The cells that it takes.
+    /// The width of the line, in cells.
     fn width(&self, pen: &Pen<'_>) -> u16 {
         pen.width(&self.before) + bars::strip_width(self.cpus.len(), CPU_CELLS) + pen.width(&self.after)
     }
@@ -123,7 +123,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// The last line: what is being typed, what there is to say, or the keys.
+/// Draws the last line: the input, the message or the keys.
 fn foot(app: &App, pen: &mut Pen<'_>, area: Rect) {
     if let Some(prompt) = &app.prompt {
         let before = match prompt.what {
@@ -147,10 +147,11 @@ fn foot(app: &App, pen: &mut Pen<'_>, area: Rect) {
     }
 }
 
-/// The most lines that what there is to say takes of the screen.
+/// The most lines that a message takes.
 const MOST_TOLD: usize = 4;
 
-/// What there is to say: a command is to be copied, and so is told in full, in as many lines as that takes above the last.
+/// Draws a message in the last lines of the screen, at most [`MOST_TOLD`]. It is wrapped and not cut, since a command in it is
+/// there to be copied.
 fn told(pen: &mut Pen<'_>, last: Rect, message: &str) {
     let mut lines = vec![String::new()];
     for c in message.chars() {
@@ -168,7 +169,7 @@ fn told(pen: &mut Pen<'_>, last: Rect, message: &str) {
     }
 }
 
-/// A value for eyes, per second where the period is another one.
+/// A value for display. The value of a dynamic table is shown per second if the period is not a second.
 fn value(app: &App, snapshot: &Snapshot, value: u64) -> String {
     if app.exact {
         return value.to_string();
@@ -179,7 +180,7 @@ fn value(app: &App, snapshot: &Snapshot, value: u64) -> String {
     }
 }
 
-/// An object in a few words.
+/// A short description of an object.
 fn brief(snapshot: &Snapshot, object: &[topstat_model::Field]) -> String {
     let field = |name: &str| {
         let field = object.get(snapshot.column(name)?)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One object: all that describes it, its values over time, and what else is of the same process or control group.
+//! One object: its description, its values over time, and rows of other tables with the same process or control group.
 
 use std::fs;
 
@@ -11,11 +11,11 @@ use super::table::cpu_shares;
 use super::{bars, brief, value};
 use crate::state::{App, When};
 
-/// The most rows of each other table.
+/// The most rows of each related table.
 const RELATED: usize = 5;
-/// From how many lines on there is a line for each part over time.
+/// From this height on, in lines, each part has a chart.
 const TALL: u16 = 30;
-/// The cells of names.
+/// The width of names, in cells.
 const NAMES: usize = 12;
 
 pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
@@ -39,7 +39,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
     let largest = bars::largest(&values.value, area.width.saturating_sub(NAMES as u16 + 2));
     lines.chart("over time", &values.value, largest);
     if area.height >= TALL {
-        // In the same measure: what they add up to is the line above.
+        // The charts of the parts have the scale of the chart above, which shows their sum.
         for (name, part) in snapshot.parts.iter().zip(&values.parts) {
             lines.chart(name, part, largest);
         }
@@ -55,21 +55,21 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
         _ => None,
     };
     let pid = number("pid");
-    // What lives now says nothing of the past: the pid may be another's.
+    // /proc describes the present only: in the past, the pid may have been another process's.
     if let (Some(pid), When::Live) = (pid, &app.when) {
         process(&mut lines, pid);
     }
     related(app, &mut lines, &snapshot, object);
 }
 
-/// The most cells of CPUs: where there are more of them, a cell has the largest of several.
+/// The most cells of CPUs. If there are more CPUs, a cell shows the largest of several.
 const CPU_CELLS: u16 = 64;
 
-/// The CPUs that have counted the object, and what these have of the table's total.
+/// Draws the CPUs that have counted the object, and the table's total on each of them.
 fn cpus(lines: &mut Lines<'_, '_>, snapshot: &Snapshot, own: &[u32]) {
     let names: Vec<_> = own.iter().map(ToString::to_string).collect();
     let all = cpu_shares(snapshot).into_iter().zip(&snapshot.cpus);
-    // What has counted it can be seen, however little that is of the total.
+    // A CPU that has counted the object is visible, however small its total is.
     let shares = all.map(|(share, cpu)| if own.contains(&cpu.cpu) { share.max(f64::MIN_POSITIVE) } else { 0.0 });
     let shares: Vec<_> = shares.collect();
     lines.line("cpus", |pen, at| {
@@ -80,7 +80,7 @@ fn cpus(lines: &mut Lines<'_, '_>, snapshot: &Snapshot, own: &[u32]) {
     });
 }
 
-/// What /proc knows of the process.
+/// The description of the process in /proc.
 fn process(lines: &mut Lines<'_, '_>, pid: u64) {
     let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else {
         return lines.pair("process", "has ended, or is not visible here");
@@ -97,7 +97,7 @@ fn process(lines: &mut Lines<'_, '_>, pid: u64) {
     lines.pair("process", &found.join("  "));
 }
 
-/// Rows of other tables with the same process; or where the object is none, with the same control group.
+/// Rows of other tables with the same process. For an object without a process: with the same control group.
 fn related(app: &App, lines: &mut Lines<'_, '_>, snapshot: &Snapshot, object: &[Field]) {
     let field = |name: &str| object.get(snapshot.column(name)?).filter(|field| !field.is_none());
     let Some((name, wanted)) = ["pid", "cgroup"].into_iter().find_map(|name| Some((name, field(name)?))) else {
@@ -120,7 +120,7 @@ fn related(app: &App, lines: &mut Lines<'_, '_>, snapshot: &Snapshot, object: &[
     }
 }
 
-/// Lines one below the other, as many as fit.
+/// Writes lines one below the other, as many as fit.
 struct Lines<'a, 'b> {
     pen: &'a mut Pen<'b>,
     area: Rect,
@@ -146,7 +146,7 @@ impl Lines<'_, '_> {
         self.line(name, |pen, at| bars::sparkline(pen, at, values, largest));
     }
 
-    /// A line with a name, and what is drawn behind it.
+    /// Writes a name, and draws behind it.
     fn line(&mut self, name: &str, draw: impl FnOnce(&mut Pen<'_>, Rect)) {
         if self.y < self.area.bottom() {
             let x = self.pen.put(self.area.x, self.y, self.area.width, &format!("{name:>NAMES$}  "), DIM);

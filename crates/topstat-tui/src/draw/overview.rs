@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The top of all tables.
+//! The overview: the tops of all tables.
 
 use ratatui::layout::Rect;
 
@@ -7,14 +7,14 @@ use super::pen::{BOLD, DIM, PLAIN, Pen, SELECTED, WRONG, fit};
 use super::{Host, bars, brief, split, value};
 use crate::state::{App, Hit};
 
-/// The rows of a table.
+/// The number of rows of each table.
 const ROWS: usize = 5;
-/// The lines of a table: its title, its rows, and an empty one.
+/// The lines of each table: its title, its rows, and an empty one.
 const LINES: u16 = 7;
-/// From how many cells on there are two tables beside each other.
+/// From this width on, in cells, two tables stand side by side.
 const WIDE: u16 = 120;
 
-/// Draws it; first what the host does, where the title had no room for that.
+/// Draws the overview. The activity of the host comes first if it had no room in the title line.
 pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, with_host: bool) {
     let columns = if area.width >= WIDE { 2 } else { 1 };
     let width = area.width / columns;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How text gets onto the screen: cut to its width, and with colours or without.
+//! Writes text onto the screen: cut to its width, with or without colours.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
@@ -9,11 +9,11 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// The colours that a terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colors {
-    /// None, or none are wanted.
+    /// The terminal has no colours, or the user wants none.
     None,
-    /// The sixteen that each terminal has, as its user has chosen them.
+    /// The sixteen colours of each terminal, as its user has chosen them.
     Sixteen,
-    /// All: 24 bits.
+    /// All colours, of 24 bits.
     True,
 }
 
@@ -26,7 +26,7 @@ pub struct Look {
     pub utf8: bool,
 }
 
-/// A style: with all colours, with sixteen, and what stands for it without.
+/// A style: with all colours, with sixteen, and without colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Ink {
     full: Style,
@@ -48,7 +48,7 @@ const fn ink(full: Style, sixteen: Style, plain: Style) -> Ink {
     Ink { full, sixteen, plain }
 }
 
-/// The same whatever colours there are.
+/// A style that does not depend on the colours.
 const fn same(style: Style) -> Ink {
     ink(style, style, style)
 }
@@ -65,38 +65,38 @@ const fn modified(modifier: Modifier) -> Style {
 pub const PLAIN: Ink = same(Style::new());
 /// Titles.
 pub const BOLD: Ink = same(modified(Modifier::BOLD));
-/// What matters less; what has ended.
+/// Less important text, and objects that have ended.
 pub const DIM: Ink = ink(fg(Color::Rgb(128, 134, 139)), fg(Color::DarkGray), modified(Modifier::DIM));
-/// What is selected.
+/// The selection.
 pub const SELECTED: Ink = same(modified(Modifier::REVERSED));
-/// What is there now.
+/// The present.
 pub const LIVE: Ink = ink(
     fg(Color::Rgb(12, 32, 18)).bg(Color::Rgb(78, 201, 120)),
     fg(Color::Black).bg(Color::Green),
     modified(Modifier::BOLD),
 );
-/// What is not.
+/// The past.
 pub const PAST: Ink = ink(
     fg(Color::Rgb(40, 30, 0)).bg(Color::Rgb(255, 191, 0)),
     fg(Color::Black).bg(Color::Yellow),
     modified(Modifier::REVERSED),
 );
-/// What is wrong, or to be known before the rows are trusted.
+/// Errors, and warnings that concern the trust in the rows.
 pub const WRONG: Ink = ink(fg(Color::Rgb(255, 107, 107)), fg(Color::Red), modified(Modifier::BOLD));
-/// Rows of a chart.
+/// The part of a chart that is in rows.
 pub const CHART: Ink = ink(fg(Color::Rgb(86, 182, 194)), fg(Color::Cyan), Style::new());
-/// What is not in a row.
+/// The part of a chart that is in no row.
 pub const OTHER: Ink = ink(fg(Color::Rgb(84, 104, 176)), fg(Color::Blue), modified(Modifier::DIM));
 
-/// A scale of colours, from nothing to all, for terminals that have what lies between: red, green and blue of each.
+/// A scale of colours from 0 to 1, for terminals with all colours: red, green and blue of each step.
 pub type Scale = &'static [[u8; 3]];
 
-/// What is beside the largest of its kind: no more of a colour is no better or worse.
+/// For values relative to the largest of their kind: more of a colour is neither better nor worse.
 pub const TINT: Scale = &[[56, 120, 140], [120, 216, 228]];
-/// What is of all that there can be: a CPU that is busy all the time.
+/// For shares of a fixed total, such as the busy time of a CPU.
 pub const HEAT: Scale = &[[86, 182, 194], [126, 200, 110], [229, 192, 80], [240, 98, 80]];
 
-/// What a share from 0 to 1 is drawn with.
+/// The ink of a share from 0 to 1.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is clamped
 pub fn of_scale(scale: Scale, share: f64) -> Ink {
     let place = share.clamp(0.0, 1.0) * (scale.len() - 1) as f64;
@@ -123,7 +123,7 @@ impl<'a> Pen<'a> {
         self.look
     }
 
-    /// Writes as much of a text as fits into so many cells. Returns where it ends.
+    /// Writes a text, cut to `width` cells. Returns the column after its end.
     pub fn put(&mut self, x: u16, y: u16, width: u16, text: &str, ink: Ink) -> u16 {
         let style = ink.style(self.look);
         if width == 0 || !self.buffer.area.contains((x, y).into()) {
@@ -136,7 +136,7 @@ impl<'a> Pen<'a> {
         self.buffer.set_stringn(x, y, text, width.into(), style).0
     }
 
-    /// Writes one character, which takes a cell.
+    /// Writes one character into one cell.
     pub fn put_char(&mut self, x: u16, y: u16, c: char, ink: Ink) {
         let style = ink.style(self.look);
         if let Some(cell) = self.buffer.cell_mut((x, y)) {
@@ -144,7 +144,8 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// As [`Pen::put`], of a text whose characters have a cell each: nearly all of them, which nobody needs to cut into graphemes.
+    /// As [`Pen::put`], for a text whose characters take a cell each. Nearly all texts are of this kind, and need no cut into
+    /// graphemes.
     fn put_ascii(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) -> u16 {
         let cells = usize::from(width.min(self.buffer.area.right() - x));
         let first = self.buffer.index_of(x, y);
@@ -156,14 +157,14 @@ impl<'a> Pen<'a> {
         end
     }
 
-    /// Writes so many blanks. Returns where they end.
+    /// Writes `width` blanks. Returns the column after the last blank.
     pub fn blank(&mut self, x: u16, y: u16, width: u16, ink: Ink) -> u16 {
         let end = x.saturating_add(width).min(self.buffer.area.right());
         (x..end).for_each(|x| self.put_char(x, y, ' ', ink));
         end
     }
 
-    /// How many cells a text takes.
+    /// The number of cells that a text takes.
     pub fn width(&self, text: &str) -> u16 {
         u16::try_from(cells(text)).unwrap_or(u16::MAX)
     }
@@ -175,12 +176,12 @@ impl<'a> Pen<'a> {
     }
 }
 
-/// How many cells a text takes.
+/// The number of cells that a text takes.
 pub fn cells(text: &str) -> usize {
     if is_plain(text) { text.len() } else { text.width() }
 }
 
-/// A text for a terminal that knows ASCII only.
+/// A text for a terminal that supports ASCII only.
 fn ascii(text: &str) -> std::borrow::Cow<'_, str> {
     if text.is_ascii() {
         return text.into();
@@ -196,7 +197,7 @@ fn ascii(text: &str) -> std::borrow::Cow<'_, str> {
     text.chars().map(plain).collect::<String>().into()
 }
 
-/// A text in so many cells: shortened at its end, or where its end says most at its beginning.
+/// A text cut to `cells` cells: at its end, or with `keep_end` at its beginning.
 pub fn fit(text: &str, cells: usize, keep_end: bool) -> String {
     if self::cells(text) <= cells {
         return text.to_owned();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What tables are set to.
+//! The settings of tables.
 
 use ratatui::layout::Rect;
 use topstat_model::{TableType, human_ms};
@@ -8,9 +8,9 @@ use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, SELECTED, WRONG, fit};
 use super::split;
 use crate::state::{App, Data, Hit};
 
-/// The cells of a table's path.
+/// The width of a table's path, in cells.
 const PATHS: usize = 28;
-/// The cells of a switch, a period and a delay.
+/// The width of a switch, a period and a delay, in cells.
 const VALUES: usize = 9;
 
 pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
@@ -47,7 +47,7 @@ fn line(data: &Data) -> (String, Ink) {
         Some(Ok(settings)) => {
             let (on, ink) = match (settings.enabled, settings.above) {
                 (true, true) => ("on", PLAIN),
-                // What is above it is off.
+                // A switch above the table is off.
                 (true, false) => ("(on)", DIM),
                 (false, _) => ("off", DIM),
             };

@@ -13,13 +13,13 @@ use super::{bars, split, timebar, value};
 use crate::rows::{Rows, Shown, SortBy};
 use crate::state::{App, Hit, When};
 
-/// The least cells of a column that may be shortened.
+/// The least width of a column that may be shortened, in cells.
 const LEAST: usize = 8;
-/// The cells of the number of columns that are left out.
+/// The cells that show how many columns are left out.
 const LEFT_OUT: usize = 4;
-/// More than lies between two readings each second.
+/// Longer than the time between two readings that are taken each second.
 const A_WHILE: Duration = Duration::from_secs(2);
-/// From how many lines on the chart has four of them.
+/// From this height on, in lines, the chart has four lines.
 const TALL: u16 = 30;
 
 pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
@@ -56,7 +56,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     let (columns, left_out) = columns(app, &snapshot, &rows, title.width.into());
     titles(app, pen, title, &columns);
     if left_out > 0 {
-        // Where a wider terminal would have them.
+        // The number stands where a wider terminal would show these columns.
         let text = format!(" +{left_out}");
         let width = pen.width(&text);
         pen.put(title.right().saturating_sub(width), title.y, width, &text, DIM);
@@ -85,7 +85,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     }
 }
 
-/// Keeps what is selected in sight.
+/// Keeps the selection in sight.
 fn scroll(app: &mut App, selected: Option<usize>, rows: usize) {
     let page = app.page.max(1);
     app.offset = app.offset.min(rows.saturating_sub(page));
@@ -95,7 +95,7 @@ fn scroll(app: &mut App, selected: Option<usize>, rows: usize) {
     }
 }
 
-/// What all objects add up to.
+/// The sums of all objects.
 fn sums(app: &App, snapshot: &Snapshot) -> String {
     let mut sums = format!(
         "  total {}  other {}  {} objects",
@@ -110,22 +110,22 @@ fn sums(app: &App, snapshot: &Snapshot) -> String {
     sums
 }
 
-/// The most cells of CPUs: where there are more of them, a cell has the largest of several.
+/// The most cells of CPUs. If there are more CPUs, a cell shows the largest of several.
 const CPU_CELLS: u16 = 64;
 
-/// How CPUs share the total.
+/// Draws how the CPUs share the total.
 fn cpus(pen: &mut Pen<'_>, at: Rect, snapshot: &Snapshot) {
     let x = pen.put(at.x, at.y, at.width, "  cpus ", PLAIN);
     bars::strip(pen, x, at.y, CPU_CELLS.min(at.right() - x), &cpu_shares(snapshot), TINT);
 }
 
-/// What each CPU has of the total, beside the one that has most.
+/// The total of each CPU, relative to the largest total of a CPU.
 pub fn cpu_shares(snapshot: &Snapshot) -> Vec<f64> {
     let largest = snapshot.cpus.iter().map(|cpu| cpu.total).max().unwrap_or(0).max(1);
     snapshot.cpus.iter().map(|cpu| bars::to_f64(cpu.total) / bars::to_f64(largest)).collect()
 }
 
-/// What the filter has left over.
+/// The filter, and the number of rows that it has kept.
 fn filtered(app: &App, snapshot: &Snapshot, rows: &Rows) -> String {
     if app.filter.is_empty() {
         return String::new();
@@ -133,7 +133,7 @@ fn filtered(app: &App, snapshot: &Snapshot, rows: &Rows) -> String {
     format!("/{}: {} of the {} rows kept ", app.filter.text(), rows.of_reading(), snapshot.rows.len())
 }
 
-/// What to know before the rows are trusted.
+/// The information that decides whether the rows can be trusted.
 fn trust(app: &App, snapshot: &Snapshot) -> (String, Ink) {
     let rows = snapshot.rows.len();
     let proven = match snapshot.proven as usize {
@@ -155,7 +155,7 @@ fn trust(app: &App, snapshot: &Snapshot) -> (String, Ink) {
     (text, if lost.is_empty() && stale.is_empty() && young.is_empty() { DIM } else { WRONG })
 }
 
-/// For how long the table had counted, where that is less than the period that its values are of.
+/// How long the table has counted, if that is less than its period.
 fn young(app: &App, snapshot: &Snapshot) -> String {
     let counted = app.current().and_then(|data| snapshot.time.duration_since(data.since?).ok());
     let period = Duration::from_millis(snapshot.period_ms.into());
@@ -165,7 +165,7 @@ fn young(app: &App, snapshot: &Snapshot) -> String {
     }
 }
 
-/// When a record was made, where that was a while before the instant that is shown.
+/// The time of a record that was made [`A_WHILE`] or more before the instant that is shown.
 fn recorded(app: &App, snapshot: &Snapshot) -> String {
     match app.when {
         When::Past(time) if time.duration_since(snapshot.time).is_ok_and(|before| before >= A_WHILE) => {
@@ -195,7 +195,7 @@ pub fn nothing(snapshot: &Snapshot) -> String {
     }
 }
 
-/// What a column shows of a row.
+/// The content of a column.
 #[derive(Clone, Copy)]
 enum Of {
     Rank,
@@ -205,10 +205,10 @@ enum Of {
 }
 
 impl Of {
-    /// Writes the cell of a row in the place of another text.
+    /// Replaces `text` by the cell of a row.
     fn write(self, app: &App, snapshot: &Snapshot, shown: Shown<'_>, text: &mut String) {
         text.clear();
-        // A String takes all.
+        // Writing into a String cannot fail.
         let _ = match self {
             Self::Rank => write!(text, "{}", shown.row.rank),
             Self::Value => text.write_str(&value(app, snapshot, shown.row.value)),
@@ -220,10 +220,10 @@ impl Of {
         };
     }
 
-    /// The cells that it takes of a line at most: those of all rows, so that columns stay where they are when rows scroll.
+    /// The largest width of all rows, in cells, so that columns keep their places when rows scroll.
     fn width(self, app: &App, snapshot: &Snapshot, rows: &Rows) -> usize {
         let number = |of: &dyn Fn(Shown<'_>) -> u64| {
-            // What is equal stands together, and is as wide.
+            // Equal numbers are adjacent and have one width, which is computed once.
             let mut last = None;
             let width = |shown| {
                 let number = of(shown);
@@ -250,7 +250,8 @@ fn digits(number: u64) -> usize {
     number.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// The cells of a field as it is displayed, which is found out of each row of each frame, and so without displaying most.
+/// The width of a field as it is displayed, in cells. It is computed for each row of each frame, and so for most fields without
+/// displaying them.
 fn field_width(field: &Field) -> usize {
     match field {
         Field::None => 1,
@@ -274,7 +275,7 @@ struct Drawn<'a> {
 }
 
 impl Drawn<'_> {
-    /// Puts a text where the column is. Returns where the next one begins.
+    /// Puts a text into the column. Returns where the next column begins.
     fn put(&self, pen: &mut Pen<'_>, at: Rect, text: &str, ink: Ink) -> u16 {
         let width = u16::try_from(self.width).unwrap_or(u16::MAX).min(at.width);
         let wide = cells(text);
@@ -291,7 +292,8 @@ impl Drawn<'_> {
     }
 }
 
-/// The columns that fit, and how many don't: what is shortened first are names and paths, and then the last are left out.
+/// The columns that fit, and the number of columns that are left out. Names and paths are shortened first; then the last columns
+/// are left out.
 fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize) -> (Vec<Drawn<'a>>, usize) {
     let number = |title: &'a str, of: Of, sort| {
         let width = of.width(app, snapshot, rows).max(title.len());
@@ -318,7 +320,7 @@ fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize) -> 
         widest.width -= 1;
     }
     let wanted = columns.len();
-    // There is room to say how many are left out.
+    // Room is kept for the number of columns that are left out.
     while columns.len() > 2 && all(&columns) > width + 1 - if columns.len() < wanted { LEFT_OUT } else { 0 } {
         columns.pop();
     }

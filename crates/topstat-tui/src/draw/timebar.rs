@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All that is kept, in one line: where it begins, the largest total of each cell, and where in it the view is.
+//! All records of a table in one line: when they begin, the largest total of each cell, and the instant that is shown.
 
 use ratatui::layout::Rect;
 use topstat_model::to_the_minute;
@@ -8,10 +8,10 @@ use super::bars;
 use super::pen::{DIM, Pen, SELECTED, TINT, WRONG};
 use crate::state::{App, Cell, Hit};
 
-/// From how many cells on the line says when it begins.
+/// From this width on, in cells, the line says when the records begin.
 const LABELLED: u16 = 60;
 
-/// The lines that it takes.
+/// The number of lines that the bar takes.
 pub fn lines(app: &App) -> u16 {
     match app.current().map(|data| &data.outline.peaks) {
         None => 0,

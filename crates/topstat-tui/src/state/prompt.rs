@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is typed: a filter, a time, a setting.
+//! Typed input: a filter, a time or a setting.
 
 use ratatui::crossterm::event::KeyCode;
 use topstat_model::filter::Filter;
@@ -7,21 +7,21 @@ use topstat_model::filter::Filter;
 use super::{App, Effect};
 use crate::feed::Setting;
 
-/// What is being typed.
+/// The input that is being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// For what.
+    /// The purpose of the input.
     pub what: Asked,
-    /// So far.
+    /// The text so far.
     pub text: String,
-    /// What is wrong with it.
+    /// What is wrong with the text.
     pub wrong: Option<String>,
 }
 
-/// What is asked for.
+/// The purpose of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// A filter, which takes effect as it is typed.
+    /// A filter, which applies while it is typed.
     Filter,
     /// A time.
     Time,
@@ -58,7 +58,7 @@ impl App {
         None
     }
 
-    /// Takes a filter, if it is one that this table can have. Otherwise the one before stays, as while a term is being typed.
+    /// Applies a filter if this table can have it. Otherwise the filter before stays, for example while a term is being typed.
     fn take_filter(&mut self, text: &str) {
         let read = text.parse::<Filter>().and_then(|filter| match self.shown(self.table) {
             Ok(snapshot) => filter.check(&snapshot.keys()).map(|()| filter),
@@ -97,7 +97,7 @@ impl App {
     }
 }
 
-/// What a setting is to be.
+/// Parses the value of a setting.
 fn value(setting: Setting, text: &str) -> Result<u32, String> {
     match setting {
         Setting::Enabled => match text.trim() {

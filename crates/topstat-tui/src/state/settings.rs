@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What tables are set to: read when it is to be seen, and again once something was set.
+//! The settings of tables: read when their screen is opened, and again after a setting was changed.
 
 use super::{App, Screen};
 use crate::feed::TableSettings;
 
-/// What is known of a table's settings.
+/// The known settings of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// What they are, or why that can't be told; nothing while they are on the way for the first time.
+    /// The settings, or why they can't be read; `None` until they are read for the first time.
     pub settings: Option<Result<TableSettings, String>>,
-    /// They need not be asked for.
+    /// The settings have been asked for.
     asked: bool,
 }
 
 impl App {
-    /// Shows the settings of all tables, as they are now.
+    /// Opens the screen with the present settings of all tables.
     pub(super) fn open_settings(&mut self) {
         self.data.iter_mut().for_each(|data| data.known.asked = false);
         self.screens.push(Screen::Settings);
     }
 
-    /// The tables whose settings are to be read now: those in sight.
+    /// The tables whose settings have to be read now: the tables in sight.
     pub fn settings_wanted(&mut self) -> Vec<usize> {
         if *self.screen() != Screen::Settings {
             return vec![];
@@ -30,14 +30,14 @@ impl App {
         wanted
     }
 
-    /// Something of a table is being set.
+    /// Has the settings of a table read again, since one of them is being set.
     pub fn setting(&mut self, table: usize) {
         if let Some(data) = self.data.get_mut(table) {
             data.known.asked = false;
         }
     }
 
-    /// What a table is set to was read.
+    /// Takes the settings of a table.
     pub fn settings(&mut self, table: usize, settings: Result<TableSettings, String>) {
         let Some(data) = self.data.get_mut(table) else { return };
         data.known.settings = Some(settings);

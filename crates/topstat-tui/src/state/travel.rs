@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Through time: live, frozen, and as far back as memory and records reach.
+//! Travel through time: live, frozen, and as far back as memory and records reach.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,15 +8,15 @@ use super::{App, Screen, When};
 use crate::feed::{Peak, Recorded};
 use crate::past::Past;
 
-/// How often the bar of all that is kept is made anew: it has a cell for many minutes.
+/// How often the bar of all records is made anew: each of its cells covers many minutes.
 const OUTLINE_EVERY: Duration = Duration::from_secs(60);
 
-/// What all records of a table come to.
+/// The peaks of all records of a table.
 #[derive(Clone, Debug)]
 pub struct Outline {
-    /// Peaks, the oldest first; or why there are none.
+    /// The peaks, the oldest first; or why they can't be read.
     pub peaks: Result<Vec<Peak>, String>,
-    /// When they were asked for.
+    /// When the peaks were last asked for.
     asked: Option<Instant>,
 }
 
@@ -26,14 +26,14 @@ impl Default for Outline {
     }
 }
 
-/// A cell of the bar of all that is kept.
+/// A cell of the bar of all records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Its largest record.
+    /// The largest record of the cell.
     Peak(Peak),
-    /// It has no record; and where it begins.
+    /// A cell without a record, and when it begins.
     Empty(SystemTime),
-    /// Records of its time were not looked through yet; and where it begins.
+    /// A cell whose records have not been read, and when it begins.
     Unknown(SystemTime),
 }
 
@@ -48,8 +48,8 @@ impl Cell {
 }
 
 impl App {
-    /// What is to be looked up among the records: a table in sight, the one that is looked at first, and the instant. There
-    /// is one at a time: who goes on meanwhile does not wait for all that was on the way.
+    /// The next record to look up: a table in sight, the chosen table first, and the instant. One lookup is under way at a time,
+    /// so that the user's next step does not wait for lookups that are no longer needed.
     pub fn lookup(&mut self) -> Option<(usize, SystemTime)> {
         let (When::Past(time) | When::Frozen(time)) = self.when else { return None };
         let missing = |table: &usize| {
@@ -66,7 +66,7 @@ impl App {
         Some((*table, time))
     }
 
-    /// What was recorded at an instant was found.
+    /// Takes the record of an instant.
     pub fn recalled(&mut self, table: usize, time: SystemTime, found: Result<Recorded, String>) {
         self.looking = false;
         let Some(data) = self.data.get_mut(table) else { return };
@@ -78,7 +78,7 @@ impl App {
         self.dirty = true;
     }
 
-    /// The table whose bar is to be made now, if there is one.
+    /// The table whose peaks have to be read now, if any.
     pub fn outline_wanted(&mut self, now: Instant) -> Option<usize> {
         if *self.screen() != Screen::Table || matches!(self.when, When::Frozen(_)) {
             return None;
@@ -91,14 +91,14 @@ impl App {
         Some(self.table)
     }
 
-    /// All records of a table were looked through.
+    /// Takes the peaks of a table.
     pub fn outlined(&mut self, table: usize, peaks: Result<Vec<Peak>, String>) {
         let Some(data) = self.data.get_mut(table) else { return };
         self.dirty |= data.outline.peaks != peaks && !matches!(self.when, When::Frozen(_));
         data.outline.peaks = peaks;
     }
 
-    /// From when to when the bar is: from the first record to the last reading.
+    /// The time that the bar covers: from the first record to the last reading.
     pub fn bar_span(&self) -> Option<(SystemTime, SystemTime)> {
         let data = self.current()?;
         let peaks = data.outline.peaks.as_ref().ok()?;
@@ -106,7 +106,7 @@ impl App {
         Some((first, data.past.last().map_or(last, |reading| reading.time).max(last)))
     }
 
-    /// The bar of all that is kept of the table, in so many cells; nothing where nothing was recorded.
+    /// The bar of all records of the chosen table, in `cells` cells; empty where there are no records.
     pub fn bar(&self, cells: usize) -> Vec<Cell> {
         let Some((from, to)) = self.bar_span() else { return vec![] };
         let width = cell_width(from, to, cells);
@@ -118,7 +118,7 @@ impl App {
                 *cell = Cell::Peak(*peak);
             }
         }
-        // A peak stands for all records of its minute, which may have many cells.
+        // A peak stands for all records of its minute, which may cover many cells.
         let span = span_of(peaks);
         for peak in peaks {
             let begin = begin_of(peak.time, PEAK_OF);
@@ -128,7 +128,7 @@ impl App {
                 *cell = Cell::Peak(*peak);
             }
         }
-        // What was recorded since records were looked through is not known yet.
+        // Records that were made since the last look at the records are not known yet.
         let known = peaks.last().map_or(from, |last| begin_of(last.time, PEAK_OF) + span);
         for cell in &mut bar {
             if matches!(cell, Cell::Empty(time) if *time >= known && *time < known + OUTLINE_EVERY + span) {
@@ -138,7 +138,7 @@ impl App {
         bar
     }
 
-    /// Which of so many cells of the bar has the instant that is shown.
+    /// Which of the `cells` cells of the bar has the instant that is shown.
     pub fn bar_mark(&self, cells: usize) -> Option<usize> {
         let (from, to) = self.bar_span()?;
         let width = cell_width(from, to, cells);
@@ -148,7 +148,7 @@ impl App {
         }
     }
 
-    /// Stops at what is shown now. It is kept until the view goes on, for longer than memory reaches.
+    /// Freezes the view at the instant that is shown. Its readings are kept until the view goes on, longer than memory reaches.
     pub(super) fn freeze(&mut self) {
         let time = self.shown(self.table).map_or(self.now, |shown| shown.time);
         for data in &mut self.data {
@@ -160,11 +160,11 @@ impl App {
         self.when = When::Frozen(time);
     }
 
-    /// Back to what is there now.
+    /// Goes back to the present.
     pub(super) fn live(&mut self) {
         self.when = When::Live;
         if self.origin.recorded {
-            // A recorder may have added to it.
+            // A recorder may have added records.
             self.data.iter_mut().for_each(|data| (data.past, data.wrong) = (Past::default(), None));
         }
     }
@@ -188,10 +188,10 @@ impl App {
     }
 }
 
-/// Feeds give one peak for each such time, from whole ones on since 1970.
+/// The time of each peak: feeds give one peak for each whole minute since 1970.
 const PEAK_OF: Duration = Duration::from_secs(60);
 
-/// For how long a peak stands: until the next one, where the recorder records less often than there are peaks.
+/// The time that a peak stands for: up to the next peak, where records are rarer than one in [`PEAK_OF`].
 fn span_of(peaks: &[Peak]) -> Duration {
     let begins = peaks.iter().map(|peak| begin_of(peak.time, PEAK_OF));
     let mut distances: Vec<_> =
@@ -200,19 +200,19 @@ fn span_of(peaks: &[Peak]) -> Duration {
     distances.get(distances.len() / 2).map_or(PEAK_OF, |median| PEAK_OF.max(*median))
 }
 
-/// Where the time begins that an instant is in, of times of this length.
+/// The beginning of the interval that an instant is in. Intervals have this length, and are counted from 1970.
 fn begin_of(time: SystemTime, length: Duration) -> SystemTime {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs() / length.as_secs() * length.as_secs())
 }
 
-/// The time of a cell, of so many.
+/// The time that one of `cells` cells covers.
 fn cell_width(from: SystemTime, to: SystemTime, cells: usize) -> Duration {
     let cells = u32::try_from(cells.max(1)).unwrap_or(u32::MAX);
     (to.duration_since(from).unwrap_or_default() / cells).max(Duration::from_millis(1))
 }
 
-/// The cell of an instant: the first and the last have what is before and after all.
+/// The cell of an instant. The first and the last cell also have the instants before and after the bar.
 fn place(time: SystemTime, from: SystemTime, width: Duration, cells: usize) -> usize {
     let since = time.duration_since(from).unwrap_or_default();
     usize::try_from(since.as_nanos() / width.as_nanos()).unwrap_or(usize::MAX).min(cells.saturating_sub(1))

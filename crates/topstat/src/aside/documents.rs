@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Documents of tables, read again and again from files that stay open: to open and close a file takes as much as to read it.
+//! Reads documents of tables again and again from files that stay open: opening and closing a file takes as much time as reading
+//! it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::{pread, retry_on_intr};
 
-/// The least that is read at once, in bytes.
+/// The fewest bytes that are read at once.
 const LEAST_READ: usize = 4096;
 /// The most bytes of documents that the daemon keeps for files which are open here: less than half of the share of a user
 /// other than root.
@@ -46,7 +47,7 @@ impl Documents {
         let mut read = None;
         if let Some(Open { file, length }) = self.open.remove(path) {
             self.kept -= length;
-            // Where the daemon has ended, the read fails, and the next daemon mounts another tree.
+            // If the daemon has ended, the read fails, and the next daemon mounts another tree.
             read = document(&file, length, most, &mut self.buffer).ok().map(|length| (file, length, true));
         }
         let (file, length, made) = match read {

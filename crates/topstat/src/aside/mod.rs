@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files of a tree, read by another process, so that a signal always ends the wait for them.
+//! Reads files of a tree in another process, so that a signal always ends the wait for them.
 //!
-//! A read of a FUSE file system whose daemon is stopped can't be ended: where the daemon has taken the request, not even by
-//! SIGKILL; where it has not, by SIGKILL alone. A process can't end while one of its threads waits so. Therefore a child
-//! process reads, and this one waits for a socket. When this one was asked to end, the child is killed, and not waited for.
+//! A read of a FUSE file system whose daemon is stopped blocks. If the daemon has taken the request, not even SIGKILL ends the
+//! read; otherwise only SIGKILL does. A process can't end while one of its threads waits like this. Therefore a child process
+//! reads, and this process waits for a socket. When this process is asked to end, it kills the child, and does not wait for it.
 
 mod documents;
 
@@ -24,19 +24,19 @@ use documents::Documents;
 
 use crate::lock::lock;
 
-/// How often a wait looks whether the program was asked to end: a signal that comes just before a wait interrupts nothing.
+/// How often a wait checks whether the program was asked to end: a signal that comes just before a wait does not interrupt it.
 const LOOK: Duration = Duration::from_millis(100);
-/// Bytes of a read: a snapshot of 128 rows and its end take two system calls then, each of which asks the daemon. A file
-/// that is made by the read has no size before.
+/// Bytes of a read. With this size a snapshot of 128 rows and its end take two system calls, each of them a request to the
+/// daemon. The size of a file does not help: a file whose content a read makes has no size before.
 const AT_ONCE: usize = 64 << 10;
 /// In place of an errno: there was no error.
 const DONE: i32 = 0;
 /// In place of an errno: a document is not whole.
 const NOT_WHOLE: i32 = -1;
-/// Requests that are made at once. They fit into the buffer of the socket, so that this process never waits to write one while
-/// the child waits to write an answer.
+/// Requests that are sent at once. They fit into the buffer of the socket, so that this process never waits to write a request
+/// while the child waits to write an answer.
 const REQUESTS: usize = 64;
-/// Bytes of answers that are read or written at once: the switches between the two processes are few then.
+/// Bytes of answers that are read or written at once. This keeps the switches between the two processes few.
 const ANSWERS: usize = 64 << 10;
 
 /// A request to the child.
@@ -44,11 +44,11 @@ const ANSWERS: usize = 64 << 10;
 enum Ask {
     /// The content of a file.
     Read,
-    /// The names of the directories in one, each with a zero behind it.
+    /// The names of the directories in a directory, each with a zero behind it.
     Directories,
-    /// A document, of a file that then stays open.
+    /// A document. Its file then stays open.
     Document,
-    /// Nothing; files that are open are closed.
+    /// No content: the child closes its open files.
     Close,
 }
 
@@ -83,7 +83,7 @@ impl Aside {
     ///
     /// # Errors
     ///
-    /// As [`Aside::read`].
+    /// See [`Aside::read`].
     pub fn directories(&self, path: &Path) -> io::Result<Vec<String>> {
         let names = self.ask(Ask::Directories, path, 0)?;
         let names = names.split_inclusive(|byte| *byte == 0).filter_map(|name| name.strip_suffix(b"\0"));
@@ -95,8 +95,8 @@ impl Aside {
     ///
     /// # Errors
     ///
-    /// As [`Aside::read`], of the process that reads: the documents that are left were not read. Errors of a file go to `each`;
-    /// [`io::ErrorKind::UnexpectedEof`]: the document is not whole, or longer.
+    /// Errors of the reading process, as in [`Aside::read`]: the remaining documents were not read. Errors of a file go to
+    /// `each`. Among them [`io::ErrorKind::UnexpectedEof`] means that the document is not whole, or is longer.
     pub fn documents(
         &self,
         paths: &[PathBuf],
@@ -118,7 +118,7 @@ impl Aside {
     ///
     /// # Errors
     ///
-    /// As [`Aside::read`].
+    /// See [`Aside::read`].
     pub fn close(&self) -> io::Result<()> {
         self.ask(Ask::Close, Path::new(""), 0).map(drop)
     }
@@ -130,7 +130,7 @@ impl Aside {
         })?
     }
 
-    /// A child is asked again only after all of its answers.
+    /// Calls `ask` with the child. The child is used again only if all of its answers were read.
     fn with_child<T>(&self, ask: impl FnOnce(&mut Child) -> io::Result<T>) -> io::Result<T> {
         let mut child = lock(&self.child);
         let mut asked = match child.take() {
@@ -147,7 +147,7 @@ impl Aside {
 struct Child {
     pid: libc::pid_t,
     socket: UnixStream,
-    /// What was read from the socket, from `taken` on.
+    /// The bytes that were read from the socket. The unused ones begin at `taken`.
     read: Vec<u8>,
     taken: usize,
 }
@@ -182,7 +182,7 @@ impl Child {
         self.socket.write_all(&requests)
     }
 
-    /// Waits for the next answer, and hands it on. An error: there is none.
+    /// Waits for the next answer, and passes it to `take`. An error means that no answer came.
     fn answer<T>(&mut self, stop: &AtomicBool, take: impl FnOnce(io::Result<&[u8]>) -> T) -> io::Result<T> {
         const HEAD: usize = size_of::<i32>() + size_of::<usize>();
         let head = self.next(HEAD, stop)?;
@@ -217,7 +217,7 @@ impl Child {
         Ok(&self.read[from..self.taken])
     }
 
-    /// Until there is something to read.
+    /// Waits until there is data to read.
     fn wait(&self, stop: &AtomicBool) -> io::Result<()> {
         let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         loop {
@@ -235,7 +235,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        /// How long to wait for the end: 100 ms. A child that can't end yet becomes init's when this process ends.
+        /// How long to wait for the end of the child: 100 ms. A child that can't end yet becomes a child of init when this
+        /// process ends.
         const STEPS: u32 = 20;
         const STEP: Duration = Duration::from_millis(5);
         // SAFETY: this process has started the child, and has not waited for it.
@@ -251,7 +252,7 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent closes its end.
+/// Answers requests until the parent closes its end of the socket.
 fn serve(socket: UnixStream, parent: u32) {
     alone(&socket, parent);
     let Ok(writing) = socket.try_clone() else { return };
@@ -261,7 +262,7 @@ fn serve(socket: UnixStream, parent: u32) {
     while let Ok(()) = serve_one(&mut requests, &mut answers, &mut documents) {}
 }
 
-/// A number of a header, which has its length.
+/// A number of a header, from exactly as many bytes as a number has.
 fn number(bytes: &[u8]) -> usize {
     bytes.try_into().map_or(0, usize::from_ne_bytes)
 }
@@ -271,7 +272,7 @@ fn serve_one(
     answers: &mut BufWriter<UnixStream>,
     documents: &mut Documents,
 ) -> io::Result<()> {
-    // The parent may wait for an answer before it asks again.
+    // The parent may wait for an answer before it sends the next request.
     if requests.buffer().is_empty() {
         answers.flush()?;
         requests.fill_buf()?;
@@ -366,7 +367,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that is gone in the end.
+    /// A folder that is removed at the end.
     struct Folder(PathBuf);
 
     impl Folder {

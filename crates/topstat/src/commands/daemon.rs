@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat daemon`: the process that loads, pins and serves.
+//! `topstat daemon`: the process that loads programs, pins them, and serves the tree.
 
 use crate::args::DaemonArgs;
 use crate::backend::Backend;

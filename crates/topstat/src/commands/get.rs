@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat get`: what is set, or any other file of the tree.
+//! `topstat get`: prints the settings, or any other file of the tree.
 
 use super::target::Target;
 use crate::args::GetArgs;
@@ -19,7 +19,7 @@ pub fn run(args: &GetArgs, backend: &mut dyn Backend, console: &mut dyn Console)
             let mut files = Vec::new();
             settings(&target.tree, node, &mut files);
             for file in files {
-                // Families that this kernel can't load are not there.
+                // Families that this kernel can't load have no files.
                 let Some(value) = client.read_if_there(&file)? else { continue };
                 text.extend(format!("{} ", file.path()).into_bytes());
                 text.extend(value);
@@ -30,7 +30,7 @@ pub fn run(args: &GetArgs, backend: &mut dyn Backend, console: &mut dyn Console)
     Ok(Exit::Done)
 }
 
-/// What tells how the tables below a directory are set.
+/// Collects the files with the settings and the types of the tables below a directory.
 fn settings(tree: &Tree, directory: &Node, files: &mut Vec<File>) {
     for node in directory.children.iter().filter_map(|inode| tree.get(*inode)) {
         match &node.entry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat ls`: which samples and tables there are.
+//! `topstat ls`: lists samples and tables.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -45,25 +45,25 @@ pub fn run(
     Ok(if states.failed.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
-/// What tables are set to.
+/// The settings of tables.
 struct Set {
     tables: HashMap<String, (TableSettings, Where)>,
-    /// Why those of some families can't be seen, each reason once.
+    /// Why the settings of some families can't be read, each reason once.
     failed: Vec<String>,
 }
 
-/// Whose the tables are.
+/// The owner of a table.
 #[derive(Clone, Copy)]
 enum Where {
-    /// The daemon's, which keep so many rows.
+    /// The daemon, whose tables keep this many rows.
     Daemon(u32),
-    /// Those of another tree.
+    /// Another tree (`--root`).
     Tree,
 }
 
 impl Set {
-    /// Those of the daemon. A user who may not look at them gets the list without, and that is no failure: which tables there
-    /// are does not depend on a daemon.
+    /// The settings of the daemon's tables. A user without the right to read them gets the list without settings. That is no
+    /// failure: the list of tables does not depend on a daemon.
     fn pinned(samples: &[Arc<SampleInfo>], pins: &Path, backend: &mut dyn Backend) -> Self {
         let mut set = Self { tables: HashMap::new(), failed: Vec::new() };
         for family in topstat_kernel::families().iter() {
@@ -96,7 +96,7 @@ impl Set {
         self.tables.get(&table.path())
     }
 
-    /// In a few words: `on, 1s`, `off (tcp_v4), 5s, delay 100ms`.
+    /// The settings in short: `on, 1s`, `off (tcp_v4), 5s, delay 100ms`.
     fn text(&self, table: &TableInfo) -> String {
         let Some((set, _)) = self.of(table) else { return String::new() };
         let on = match *set {
@@ -122,7 +122,7 @@ fn text(samples: &[Arc<SampleInfo>], states: &Set, colors: bool) -> String {
     let kind = widest(|table| table.kind.name());
     let unit = widest(|table| table.unit.name());
     let set = tables().map(|table| states.text(table).len()).max().unwrap_or(0);
-    // Without a daemon there is no such column.
+    // Without settings the column is left out.
     let gap = if set > 0 { "  " } else { "" };
     let mut text = String::new();
     for sample in samples {
@@ -157,10 +157,10 @@ struct TableView<'a> {
     unit: &'a str,
     value_name: &'a str,
     about: &'a str,
-    /// What the daemon's table is set to.
+    /// The settings of the daemon's table.
     #[serde(skip_serializing_if = "Option::is_none")]
     daemon: Option<SetView>,
-    /// What that of another tree is.
+    /// The settings of another tree's table.
     #[serde(skip_serializing_if = "Option::is_none")]
     tree: Option<SetView>,
 }

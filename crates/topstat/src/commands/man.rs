@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat man`: the manual pages, made from the command line's own description, so that they have every option.
+//! `topstat man`: the manual pages. They are made from the definition of the command line, so that they have every option.
 
 use std::fs;
 use std::io;
@@ -12,9 +12,9 @@ use crate::args::{Args, ManArgs};
 use crate::console::Console;
 use crate::error::{Error, Exit};
 
-/// What the daemon's page has beyond its options.
+/// The part of the daemon's page that follows its options.
 const DAEMON: &str = include_str!("../../../../docs/man/topstat-daemon.roff");
-/// The page of the configuration, which is no command's.
+/// The page of the configuration file, which belongs to no command.
 const CONFIGURATION: &str = include_str!("../../../../docs/man/topstat.toml.5");
 
 pub fn run(args: &ManArgs, console: &mut dyn Console) -> Result<Exit, Error> {
@@ -27,15 +27,15 @@ pub fn run(args: &ManArgs, console: &mut dyn Console) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// All pages, by the names of their files.
+/// All pages, by file name.
 pub fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
-    // `topstat help top` is `topstat top --help`: no page of its own.
+    // `topstat help top` is `topstat top --help`: it has no separate page.
     let mut topstat = Args::command().disable_help_subcommand(true);
     topstat.build();
     let mut pages = vec![page(&topstat, "1")?];
     for command in topstat.get_subcommands().filter(|command| !command.is_hide_set()) {
         pages.push(page(command, if command.get_name() == "daemon" { "8" } else { "1" })?);
-        // Its page refers to theirs.
+        // The page of a command refers to the pages of its subcommands.
         for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
             pages.push(page(command, "1")?);
         }
@@ -46,7 +46,8 @@ pub fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
 
 fn page(command: &clap::Command, section: &str) -> io::Result<(String, Vec<u8>)> {
     let mut command = command.clone();
-    // The page of all commands refers to theirs; clap_mangen takes all to be in section 1.
+    // clap_mangen refers to all subcommands in section 1. The page of topstat-daemon is in section 8: its reference is corrected
+    // below.
     let after = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     command = command.after_help("").after_long_help("");
     // A summary does not end with a full stop.
@@ -76,8 +77,8 @@ fn page(command: &clap::Command, section: &str) -> io::Result<(String, Vec<u8>)>
     Ok((format!("{name}.{section}"), page))
 }
 
-/// What stands after the options in `--help`, as sections: a line in capitals begins one, and what is below keeps its
-/// lines as they are.
+/// The text after the options in `--help`, as sections. A line without indentation is the title of a section, in capitals. The
+/// lines below it keep their line breaks.
 fn sections(after: &str) -> String {
     let mut text = String::new();
     let mut open = false;
@@ -97,7 +98,7 @@ fn sections(after: &str) -> String {
     text
 }
 
-/// A line as roff takes it: nothing in it is an order, and what looks like ASCII stays ASCII.
+/// Escapes a line for roff: nothing in it is a request, and ASCII characters stay ASCII characters.
 fn escape(line: &str) -> String {
     let line = line.replace('\\', "\\(rs").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
     let line = line.replace('^', "\\(ha").replace('~', "\\(ti").replace('"', "\\(dq");

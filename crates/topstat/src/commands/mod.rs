@@ -28,9 +28,9 @@ use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
 
-/// Carries out what the command line asks for.
+/// Runs the command that the command line names.
 pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
-    // What a daemon's tree and records say is read elsewhere and later: in UTC, which is what earlier versions read.
+    // A daemon's tree and records are read elsewhere and later. Their times are in UTC, as earlier versions read them.
     let utc = args.utc || matches!(args.command, Some(Command::Daemon(_) | Command::Record(_)));
     topstat_model::use_zone(if utc { TimeZone::UTC } else { console.zone() });
     match &args.command {

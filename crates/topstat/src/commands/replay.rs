@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat replay`: events that were recorded.
+//! `topstat replay`: shows recorded events.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::error::{Error, Exit};
 use crate::instant;
 use crate::recording::{self, Reading};
 
-/// What is shown is written at the latest when there are so many lines.
+/// The output is written at the latest after this many lines.
 const LINES: usize = 256;
 
 pub fn run(args: &ReplayArgs, console: &mut dyn Console) -> Result<Exit, Error> {
@@ -52,7 +52,7 @@ fn texts(filters: &[Filter]) -> String {
     filters.iter().map(Filter::text).collect::<Vec<_>>().join(" ")
 }
 
-/// A time, or how long after the beginning.
+/// A time, or a duration after the beginning of the recording.
 fn from(text: &str, begun: SystemTime) -> Result<SystemTime, Error> {
     let time = match text.strip_prefix('+') {
         Some(after) => humantime::parse_duration(after).ok().and_then(|after| begun.checked_add(after)),
@@ -69,7 +69,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Shows what is in a file. Whether the next one is wanted.
+    /// Shows the events of a file. Returns whether the next file is wanted.
     fn file(
         &mut self,
         path: &Path,
@@ -83,7 +83,7 @@ impl Replay {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(true),
                 Err(damage) => {
-                    // What was read of it comes first.
+                    // The lines that were read before the damage are written first.
                     self.shown.flush(false, console)?;
                     console.note(&format!("topstat: {}: {damage}", escape(&path.display().to_string())));
                     *exit = Exit::Failed;
@@ -114,7 +114,7 @@ impl Replay {
         self.shown.put(event);
     }
 
-    /// Until it is time. Whether the user still wants it.
+    /// Waits until a line is due. Returns false if the user stops the replay or its output is closed.
     fn wait_for(&mut self, time: SystemTime, lines: &mut usize, console: &mut dyn Console) -> Result<bool, Error> {
         *lines += 1;
         let now = console.now();
@@ -129,14 +129,14 @@ impl Replay {
     }
 }
 
-/// When what is to be shown that is so many times as fast as it was.
+/// Decides when each event is shown. The replay is `speed` times as fast as the recording.
 struct Pace {
     speed: f64,
-    /// When the first was, and when it was shown.
+    /// The time of the first event, and when it was shown.
     first: Option<(SystemTime, Instant)>,
 }
 
-/// No pause is longer, whatever the times of events say.
+/// The longest time after the first event, whatever the times of events say.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 impl Pace {

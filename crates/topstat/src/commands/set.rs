@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat set`: sets what the tree has to set.
+//! `topstat set`: writes a setting of the tree.
 
 use topstat_model::typeset::escape;
 
@@ -28,7 +28,7 @@ pub fn run(args: &SetArgs, backend: &mut dyn Backend) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// What was written, with a unit too where that makes sense.
+/// Parses a value. A period and a delay may have a unit.
 fn value(setting: Setting, written: &str) -> Result<u32, String> {
     match setting {
         Setting::Enabled | Setting::Sync => setting.parse(written.as_bytes()).map_err(|bad| bad.to_string()),

@@ -10,20 +10,20 @@ use crate::daemon::tree::Tree;
 use crate::error::Error;
 use crate::files::Files;
 
-/// Which tree, and how it is reached.
+/// A tree, and how it is reached.
 pub struct Target<'a> {
     args: &'a TargetArgs,
     root: PathBuf,
-    /// All that there may be in it.
+    /// All files that the tree may have.
     pub tree: Tree,
 }
 
 impl<'a> Target<'a> {
-    /// Finds the one that is asked for.
+    /// Finds the tree that the arguments name.
     ///
     /// # Errors
     ///
-    /// When there is none at `--root`.
+    /// When there is no tree at `--root`.
     pub fn find(args: &'a TargetArgs) -> Result<Self, Error> {
         let tree = match &args.root {
             Some(root) => Files::open(root)?.tree(),
@@ -33,16 +33,16 @@ impl<'a> Target<'a> {
         Ok(Self { args, root, tree })
     }
 
-    /// A path as it is below the tree's root.
+    /// A path relative to the tree's root.
     pub fn within<'p>(&self, path: &'p str) -> &'p str {
         within(&self.root, path)
     }
 
-    /// The way to what it has: by its files alone with `--root`.
+    /// The client of the tree. With `--root` it uses the tree's files alone.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::reach`].
+    /// The errors of [`Client::reach`].
     pub fn client(&self, backend: &mut dyn Backend) -> Result<Client, Error> {
         match self.args.root {
             Some(_) => Ok(Client::Files(self.root.clone())),

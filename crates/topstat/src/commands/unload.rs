@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat unload`: removes all that a daemon has pinned, and says what counts on all the same.
+//! `topstat unload`: removes everything that a daemon has pinned, and lists the programs that still count.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use crate::console::Console;
 use crate::daemon;
 use crate::error::{Error, Exit};
 
-/// How long the kernel may take to free a link once it is not pinned any more: it does so in the background.
+/// The time that the kernel may take to free a link that is no longer pinned: it does so in the background.
 const FREED: Duration = Duration::from_secs(2);
-/// How often that is looked at.
+/// The pause between two looks at the attached links.
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub fn run(args: &UnloadArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
@@ -33,19 +33,20 @@ pub fn run(args: &UnloadArgs, backend: &mut dyn Backend, console: &mut dyn Conso
     Ok(if left.is_astray() { Exit::Failed } else { Exit::Done })
 }
 
-/// What keeps programs attached after all was removed.
+/// The links that keep programs attached after the removal.
 #[derive(Default)]
 struct Left {
-    /// Links of which nobody knows where they are pinned.
+    /// Links whose pins are in no BPF file system that is mounted here.
     unseen: Vec<String>,
     /// Links in a folder that is no part of a daemon's directory.
     moved: BTreeMap<PathBuf, Vec<String>>,
-    /// Directories of other daemons.
+    /// Links of other daemons, by the directory of their pins.
     others: BTreeMap<PathBuf, Vec<String>>,
 }
 
 impl Left {
-    /// What processes hold, such as `topstat top` on tables of its own, ends with them and is not counted.
+    /// Sorts the attached links. A link that a process holds, such as a `topstat top` with private tables, ends with that
+    /// process: it is not counted.
     fn of(attached: Vec<Attached>) -> Self {
         let mut left = Self::default();
         for link in attached.into_iter().filter(|link| link.holders.is_empty()) {
@@ -60,7 +61,7 @@ impl Left {
         left
     }
 
-    /// Whether something counts on that no `topstat unload` would remove.
+    /// Whether programs still count that no `topstat unload` would remove.
     fn is_astray(&self) -> bool {
         !self.unseen.is_empty() || !self.moved.is_empty()
     }
@@ -96,7 +97,7 @@ impl Left {
     }
 }
 
-/// The directory that a daemon has pinned a link in: above `abi-N/FAMILY/links/PROGRAM`.
+/// The directory of the daemon that has pinned a link: the path above `abi-N/FAMILY/links/PROGRAM`.
 fn pins_of(link: &Path) -> Option<&Path> {
     let folder = link.parent().filter(|folder| folder.ends_with("links"))?;
     let abi = folder.parent()?.parent()?;
@@ -104,7 +105,7 @@ fn pins_of(link: &Path) -> Option<&Path> {
     number.parse::<u32>().ok().and(abi.parent())
 }
 
-/// What is still attached, when the kernel has had its time.
+/// The remaining links, after the kernel has had time to free the removed ones.
 fn left(backend: &mut dyn Backend) -> Result<Left, Error> {
     let begun = Instant::now();
     loop {

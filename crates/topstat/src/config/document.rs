@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A TOML text, read key by key, so that all that is wrong with it is found at once, each with its place.
+//! Reads a TOML text key by key, so that all its errors are found at once, each with its place.
 
 use std::ops::RangeInclusive;
 
 use toml::de::{DeTable, DeValue};
 use topstat_model::typeset::escape;
 
-/// What is wrong, and where: counted from 1, columns in characters.
+/// An error and its place. Lines and columns are counted from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The line.
     pub line: usize,
     /// The column.
     pub column: usize,
-    /// What was found, and what is allowed.
+    /// The wrong text, and the allowed values.
     pub text: String,
 }
 
-/// What is wrong with a key.
+/// An error of a key.
 #[derive(Debug)]
 pub enum Wrong {
-    /// Its value: what is allowed, or why it cannot be.
+    /// The value is wrong: the text says what is allowed, or why the value is impossible.
     Value(String),
-    /// The key itself, in a whole sentence.
+    /// The key is wrong: the text is a whole sentence.
     Key(String),
-    /// It should have a table, and has another value.
+    /// The key has another value instead of a table.
     NoTable,
 }
 
@@ -34,7 +34,7 @@ impl From<String> for Wrong {
     }
 }
 
-/// What was found to be wrong so far, and at which byte.
+/// The errors that were found so far, each with its byte in the text.
 #[derive(Default)]
 pub struct Problems(Vec<(usize, String)>);
 
@@ -44,11 +44,11 @@ pub struct Table<'t>(&'t DeTable<'t>);
 /// The value of a key.
 pub struct Value<'t>(&'t DeValue<'t>);
 
-/// Has a text read.
+/// Parses a text, and passes its root table to `read`.
 ///
 /// # Errors
 ///
-/// All that is wrong with it, in the order of the text. Where it is not TOML, nothing of it is read.
+/// All errors, in the order of the text. If the text is not TOML, `read` is not called.
 pub fn read(text: &str, read: impl FnOnce(Table<'_>, &mut Problems)) -> Result<(), Vec<Problem>> {
     let mut problems = Problems::default();
     let (root, errors) = DeTable::parse_recoverable(text);
@@ -63,12 +63,12 @@ pub fn read(text: &str, read: impl FnOnce(Table<'_>, &mut Problems)) -> Result<(
 }
 
 impl Problems {
-    /// Something is wrong at a byte of the text.
+    /// Adds an error at a byte of the text.
     pub fn add(&mut self, place: usize, text: String) {
         self.0.push((place, text));
     }
 
-    /// All of them with lines and columns, in the order of the text.
+    /// All errors with lines and columns, in the order of the text.
     fn placed(mut self, text: &str) -> Vec<Problem> {
         self.0.sort();
         let at = |(place, what): (usize, String)| {
@@ -81,7 +81,7 @@ impl Problems {
 }
 
 impl Table<'_> {
-    /// Has each key read, with its value. What the function says is wrong is a problem, and the next key is read.
+    /// Calls `read` for each key with its value. An error that it returns is added to the problems, and the next key is read.
     pub fn each(
         &self,
         problems: &mut Problems,
@@ -101,7 +101,7 @@ impl Table<'_> {
         }
     }
 
-    /// Where a key stands.
+    /// The byte at which a key stands.
     pub fn place(&self, key: &str) -> usize {
         self.0.keys().find(|name| name.get_ref() == key).map_or(0, |name| name.span().start)
     }
@@ -153,9 +153,9 @@ impl<'t> Value<'t> {
     }
 }
 
-/// A value as it is shown in an error: short, and without what a terminal would take for an order.
+/// A value as an error shows it: short, and without characters that a terminal would execute.
 fn shown(value: &DeValue<'_>) -> String {
-    /// More says no more.
+    /// A longer text would add nothing.
     const LONGEST: usize = 40;
     match value {
         DeValue::String(text) => {

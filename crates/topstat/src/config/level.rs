@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much the daemon logs.
+//! The log level of the daemon.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use log::LevelFilter;
 
 use crate::suggest::did_you_mean;
 
-/// What is logged: this and what is worse.
+/// The level from which on messages are logged: this level and all more severe ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Level {
     /// What failed

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The configuration of the daemon: a TOML file, read whole and judged whole, so that all that is wrong with it is said
-//! at once, each with its line, what was found, what is allowed, and what may have been meant.
+//! The configuration of the daemon: a TOML file. The whole file is read and checked, so that all its errors are reported at once:
+//! each with its line, the text found, the allowed values, and a suggestion.
 //!
-//! What the file names is set when the daemon starts, also on state that it adopts, and on SIGHUP. What it does not name stays as it was set by `topstat set` or through the tree.
+//! The settings in the file apply when the daemon starts, also to state that it adopts, and on SIGHUP. A setting that is not in
+//! the file stays as `topstat set` or a write to the tree has set it.
 
 mod document;
 mod level;
@@ -24,41 +25,41 @@ pub use level::Level;
 pub use read::keys;
 pub use share::Share;
 
-/// Where the configuration is, unless the command line says otherwise. It need not be there.
+/// The configuration file, unless the command line names another one. The file may be absent.
 pub const DEFAULT_FILE: &str = "/etc/topstat/topstat.toml";
-/// Where the tree is mounted.
+/// The mount point of the tree.
 pub const DEFAULT_MOUNT: &str = "/run/topstat";
-/// Where state is pinned.
+/// The directory of pinned state.
 pub const DEFAULT_PINS: &str = "/sys/fs/bpf/topstat";
-/// The file whose lock keeps a second daemon away. It stands beside the mount point, since what is below that is the
-/// tree's.
+/// The file whose lock keeps a second daemon away. It stands beside the mount point, since everything below the mount point
+/// belongs to the tree.
 pub const DEFAULT_PID_FILE: &str = "/run/topstat.pid";
 
-/// What a configuration says. What it leaves open is `None`.
+/// The contents of a configuration. A value that the configuration does not set is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Where the tree is mounted.
+    /// The mount point of the tree.
     pub mount: Option<PathBuf>,
-    /// Where programs, links and maps are pinned.
+    /// The directory in which programs, links and maps are pinned.
     pub pins: Option<PathBuf>,
-    /// The group that may read the tree: its id.
+    /// The id of the group that may read the tree.
     pub group: Option<u32>,
-    /// What is logged.
+    /// The log level.
     pub log_level: Option<Level>,
     /// The share of each CPU that the programs may take, on average.
     pub overhead_budget: Option<Share>,
-    /// Rows of every table.
+    /// The number of rows of every table.
     top: Option<u32>,
-    /// Of every table of every sample.
+    /// The settings of every table of every sample.
     tables: TableConfig,
-    /// By name; only samples that there are.
+    /// The settings of samples by name; only samples that exist.
     samples: BTreeMap<String, SampleConfig>,
 }
 
-/// Where a configuration comes from: a file, and what the command line says, which comes first.
+/// The source of a configuration: a file, and the options of the command line, which take precedence.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
-    /// The file, where it was named.
+    /// The file, if the command line names one.
     pub file: Option<PathBuf>,
     /// As in [`Config`].
     pub mount: Option<PathBuf>,
@@ -71,7 +72,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Reads it, again and again if need be. Returns also which file it was.
+    /// Reads the configuration, each time anew. Also returns the path of the file.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl Origin {
     }
 }
 
-/// What a configuration says of tables.
+/// The settings of tables in a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableConfig {
     /// Whether pushes count.
@@ -104,7 +105,7 @@ struct SampleConfig {
     enabled: Option<bool>,
     top: Option<u32>,
     threads: Option<bool>,
-    /// Of all its tables; `enabled` is the sample's own, and not in here.
+    /// The settings of all tables of the sample. `enabled` is not in here: it is the sample's switch.
     all: TableConfig,
     tables: BTreeMap<String, TableConfig>,
 }
@@ -114,16 +115,16 @@ struct SampleConfig {
 pub enum Error {
     /// The file could not be read.
     Read {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The file says what makes no sense: all of it, in the order of the file.
+    /// The file has wrong contents: all errors, in the order of the file.
     Wrong {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What, and where.
+        /// The errors and their places.
         problems: Vec<Problem>,
     },
 }
@@ -150,11 +151,11 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Config {
-    /// Reads the file that was named; or where none was, the default one if it is there. Returns which file it was.
+    /// Reads the named file; without a name, the default file if it exists. Also returns the path of the file.
     ///
     /// # Errors
     ///
-    /// When a file that was named, or one that is there, cannot be read or used.
+    /// When a named or existing file cannot be read or used.
     pub fn find(named: Option<&Path>) -> Result<(Self, Option<PathBuf>), Error> {
         let file = named.unwrap_or(Path::new(DEFAULT_FILE));
         match std::fs::read_to_string(file) {
@@ -164,11 +165,11 @@ impl Config {
         }
     }
 
-    /// Reads a text; the file's name is for errors only.
+    /// Reads a text; `file` is for error texts only.
     ///
     /// # Errors
     ///
-    /// All that is wrong with it.
+    /// All errors of the text.
     pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
         read::config(text).map_err(|problems| Error::Wrong { file: file.to_owned(), problems })
     }
@@ -184,24 +185,24 @@ impl Config {
         samples.iter().find_map(|info| self.samples.get(&info.name)?.threads).unwrap_or(false)
     }
 
-    /// What it says of a table: the nearest word counts.
+    /// The settings of a table. A setting of the table precedes that setting of its sample, which precedes the general one.
     pub fn table(&self, table: &TableInfo) -> TableConfig {
         let sample = self.samples.get(&table.sample);
         let own = sample.and_then(|sample| sample.tables.get(&table.name)).copied().unwrap_or_default();
         own.or(sample.map(|sample| sample.all).unwrap_or_default()).or(self.tables)
     }
 
-    /// Whether a sample is on, where it says so.
+    /// Whether a sample is on, if the configuration has its switch.
     pub fn sample_enabled(&self, name: &str) -> Option<bool> {
         self.samples.get(name)?.enabled
     }
 
-    /// Whether a family of samples is wanted: it is not loaded where all of its samples are off.
+    /// Whether a family of samples has to be loaded: it is not loaded if all its samples are off.
     pub fn wants(&self, samples: &[Arc<SampleInfo>]) -> bool {
         samples.iter().any(|info| self.sample_enabled(&info.name) != Some(false))
     }
 
-    /// What another configuration would change that cannot change while the daemon runs: the keys, in words.
+    /// The keys that differ in another configuration and can't change while the daemon runs.
     pub fn needs_restart(&self, other: &Self) -> Vec<String> {
         let mut needs = Vec::new();
         let mut differs = |differs: bool, key: &str| {
@@ -231,7 +232,7 @@ impl Config {
 }
 
 impl TableConfig {
-    /// This, and where it says nothing, the other.
+    /// The settings of this, and of the other where this has no value.
     fn or(self, other: Self) -> Self {
         Self {
             enabled: self.enabled.or(other.enabled),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a file becomes a configuration: which keys there are, and how the value of each is read.
+//! Makes a configuration from a file: the keys, and the parsing of their values.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::time;
 const KEYS: [&str; 10] =
     ["mount", "pins", "group", "log_level", "overhead_budget", "top", "period", "delay", "sync", "samples"];
 const SAMPLE_KEYS: [&str; 5] = ["enabled", "top", "period", "delay", "sync"];
-/// Of samples of processes only.
+/// A key of samples of processes only.
 const THREADS_KEY: &str = "threads";
 const TABLE_KEYS: [&str; 4] = ["enabled", "period", "delay", "sync"];
 
-/// All keys, for the test that the manual has them.
+/// All keys, for the test that the manual describes them.
 #[cfg(test)]
 pub fn keys() -> impl Iterator<Item = &'static str> {
     KEYS.into_iter().chain(SAMPLE_KEYS).chain([THREADS_KEY]).chain(TABLE_KEYS)
 }
 
-/// Reads a text, or says all that is wrong with it.
+/// Reads a text, or returns all its errors.
 pub fn config(text: &str) -> Result<Config, Vec<Problem>> {
     let mut config = Config::default();
     document::read(text, |root, problems| {
@@ -113,7 +113,7 @@ impl SampleConfig {
 }
 
 impl TableConfig {
-    /// Reads what may be said of one table, of all tables of a sample, or of all tables. Says whether the key is of that.
+    /// Reads a key that may stand in one table, in a sample, or in the file as a whole. Returns whether it is such a key.
     fn read(&mut self, key: &str, value: &Value<'_>) -> Result<bool, Wrong> {
         match key {
             "period" => self.period_ms = Some(value.milliseconds(time::period)?),
@@ -136,7 +136,7 @@ fn unknown<'a>(what: &str, written: &str, names: impl IntoIterator<Item = &'a st
 
 fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    // A control character would spoil the mount table's and the log's lines.
+    // A control character would break the lines of the mount table and of the log.
     let clean = !text.chars().any(char::is_control);
     if path.is_absolute() && path.parent().is_some() && clean {
         Ok(path)
@@ -173,7 +173,7 @@ mod tests {
         let keys = KEYS.iter().map(|key| (*key).to_owned());
         let keys = keys.chain(SAMPLE_KEYS.iter().chain([&THREADS_KEY]).map(|key| format!("{sample}.{key}")));
         for key in keys.chain(TABLE_KEYS.iter().map(|key| format!("{sample}.{table}.{key}"))) {
-            // No key takes a time of day: it is said what is allowed instead.
+            // No key takes a time of day: the error has to say what is allowed.
             let problems = config(&format!("{key} = 07:32:00\n")).unwrap_err();
             assert!(problems.len() == 1 && problems[0].text.contains(": allowed "), "{key}: {problems:?}");
         }

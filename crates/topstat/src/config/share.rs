@@ -9,11 +9,11 @@ pub struct Share(u32);
 
 /// Below 0.01% the measurement itself would cost more.
 const LEAST: Share = Share(100);
-/// Above 50% it is not a budget any more.
+/// Above 50% a share is not a budget any more.
 const MOST: Share = Share(500_000);
 
 impl Share {
-    /// A budget as it is written: `1%`, `0.25%`; `off` is none.
+    /// Parses a budget: `1%`, `0.25%`, or `off` for no budget.
     pub fn budget(text: &str) -> Result<Option<Self>, String> {
         if text == "off" {
             return Ok(None);
@@ -31,13 +31,13 @@ impl Share {
         Self((percent * 10_000.0).round() as u32)
     }
 
-    /// As many millionths.
+    /// A share of this many millionths.
     #[cfg(test)]
     pub const fn millionths(millionths: u32) -> Self {
         Self(millionths)
     }
 
-    /// As a fraction of 1.
+    /// The share as a fraction of 1.
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / 1e6
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon begins with: the state of each family, found pinned or newly loaded.
+//! Finds the pinned state of each family, or loads the family, when the daemon starts.
 
 use std::sync::Arc;
 
@@ -10,19 +10,21 @@ use super::{Settings, apply};
 use crate::backend::Backend;
 use crate::error::Error;
 
-/// The states of all families: those pinned, or newly loaded ones. A family that can't be loaded is left out.
+/// The states of all families, pinned or newly loaded. A family that can't be loaded is left out.
 ///
 /// # Errors
 ///
-/// When something could not be loaded, and nothing was that takes loading: why the last could not. (Counters of the kernel's
-/// own can be read by whoever can read `/proc`: a daemon that has these alone would hide that it may do nothing else.)
+/// The error of the last family that failed, if no family that needs loading was adopted. Families that only read the kernel's
+/// own counters do not count here. Any process that can read `/proc` can read these counters, and a daemon that serves only them
+/// would hide that it has no permission for anything else.
 pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn State>>, Error> {
     let mut states = Vec::new();
     let (mut failed, mut loaded) = (None, 0);
     let all = topstat_kernel::families();
-    // What has no tables is loaded by whoever looks at it, and never pinned.
+    // A family without tables is never pinned: each process that reads it loads it.
     let mut order: Vec<_> = all.iter().enumerate().filter(|(_, family)| !family.samples.is_empty()).collect();
-    // To find the kernel's own counters takes 40 MB for a moment: before the tables of other families take memory.
+    // Finding the kernel's own counters takes 40 MB for a moment. These families come first, before the tables of other families
+    // take memory.
     order.sort_by_key(|(_, family)| !family.samples.iter().all(|sample| sample.is_counted()));
     for (place, family) in order {
         if !settings.config.wants(&family.samples) {
@@ -48,7 +50,7 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
                 states.push((place, state));
             }
             Err(error) => {
-                // What the administrator has not switched on need not be there.
+                // A feature that the administrator has not switched on may be missing.
                 let level = match error {
                     topstat_kernel::Error::SwitchedOff { .. } => log::Level::Info,
                     _ => log::Level::Error,
@@ -61,7 +63,7 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
     match (loaded == 0, failed) {
         (true, Some(error)) => Err(error.into()),
         _ => {
-            // In the order of the catalogue, in which they are locked and shown.
+            // In the order of the catalogue, in which states are locked and shown.
             states.sort_by_key(|(place, _)| *place);
             Ok(states.into_iter().map(|(_, state)| state).collect())
         }

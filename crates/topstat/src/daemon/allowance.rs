@@ -11,7 +11,7 @@ const LOADING: u64 = 34 << 20;
 /// Bytes of all tables for each possible CPU.
 const EACH_CPU: u64 = 13 << 20;
 
-/// Says so if the limit of the own control group is too small for loading.
+/// A warning if the memory limit of the daemon's control group is too small for loading.
 pub fn too_small(cpus: u32) -> Option<String> {
     let needs = LOADING + EACH_CPU * u64::from(cpus);
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -27,7 +27,8 @@ pub fn too_small(cpus: u32) -> Option<String> {
     })
 }
 
-/// The smallest limit of a group and all above it, and its file: of cgroup v2, or of v1's controller.
+/// The smallest limit of a control group and all groups above it, and the file with the limit. The file belongs to cgroup v2, or
+/// to the memory controller of v1.
 fn limit(mount: &Path, groups: &str) -> Option<(u64, PathBuf)> {
     let of = |line: &str| {
         let (_, rest) = line.split_once(':')?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sets tables to what a configuration says.
+//! Applies a configuration to tables.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use topstat_kernel::{Error, Options, State, TableInfo, TableSettings, update_all
 
 use crate::config::Config;
 
-/// Sets all tables of these states to what the configuration names. What it does not name, but the configuration before
-/// has named, gets its default. Everything else stays as it is. Returns how many tables have changed.
+/// Sets all tables of these states to the values of the configuration. A setting that only the previous configuration named gets
+/// its default. All other settings stay as they are. Returns the number of changed tables.
 ///
 /// # Errors
 ///
-/// When a table can't be set. Then none is.
+/// When a table can't be set. Then no table is changed.
 pub fn apply(config: &Config, before: &Config, states: &[Arc<dyn State>]) -> Result<usize, Error> {
     update_all(states, |table, settings| *settings = wanted(config, before, table, *settings))
 }
@@ -38,7 +38,7 @@ fn wanted(config: &Config, before: &Config, table: &TableInfo, old: TableSetting
     }
 }
 
-/// How a family is loaded that is not there yet.
+/// The options for loading a family that is not loaded yet.
 pub fn options(config: &Config, samples: &[Arc<topstat_kernel::SampleInfo>]) -> Options {
     Options { top: config.top(samples), threads: config.threads(samples), ..Options::default() }
 }

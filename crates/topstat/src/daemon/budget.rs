@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the observers may cost, and how `delay` is raised and lowered to keep them there. Logic alone: what is measured
-//! comes in, a level comes out. `keeper` measures, and sets delays.
+//! The budget of the observers, and how `delay` is raised and lowered to keep their cost within it. This is logic alone:
+//! measurements come in, and a level comes out. `keeper` measures, and sets delays.
 //!
-//! The cost is that of the pushes: it grows with the load and falls with the delay, by how much nobody knows before it
-//! is tried. So one level is tried at a time, and what it brought is remembered as a ratio of costs per run, which
-//! holds when the load changes. Three rules follow.
+//! The cost is the cost of the pushes. It grows with the load and falls with the delay, by an amount that only a trial shows. So
+//! one level is tried at a time. The effect is remembered as a ratio of costs per run, which holds when the load changes. Three
+//! rules follow.
 //!
-//! - B1: over the budget, the level is raised by one; above the longest delay there is nothing, and that is said once.
-//! - B2: the level is lowered by one only when the level below, by the ratio that was last seen between the two, would
-//!   keep well inside of the budget, and that several times in a row. Under a constant load the ratio is exact, so a
-//!   level that was left because it cost too much is not gone back to: no oscillation.
-//! - B3: a lowering that had to be taken back makes the next one wait twice as long, for loads whose cost is not steady.
+//! - B1: over the budget, the level is raised by one. If even the longest delay is not enough, this is reported once.
+//! - B2: the level is lowered by one only if, several times in a row, the level below is expected to stay well within the budget.
+//!   The expectation comes from the last ratio seen between the two levels. Under a constant load the ratio is exact, so the
+//!   controller does not go back to a level that it left because of its cost: no oscillation.
+//! - B3: after a lowering that had to be reversed, the next lowering waits twice as long. This rule is for loads whose cost is
+//!   not steady.
 
 use std::time::Duration;
 
 use crate::config::Share;
 
-/// The delays that are tried, in thousandths of a table's period: coarse steps, since each should be felt. With a delay
-/// of a whole period an object is ordered about once before it would leave; longer ones would lose rows.
+/// The delays of the levels, in thousandths of a table's period. The steps are coarse, since each should have an effect. With a
+/// delay of a whole period an object is ordered about once before it would leave the table; longer delays would lose rows.
 const LADDER: [u32; 8] = [0, 10, 20, 50, 100, 200, 500, 1000];
 
-/// How far delays are raised: 0 is not at all.
+/// How far delays are raised. At level 0 they are not raised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(usize);
 
@@ -28,124 +29,123 @@ impl Level {
     /// The longest delays.
     pub const LAST: Self = Self(LADDER.len() - 1);
 
-    /// Its number, for people and programs.
+    /// The number of the level, for people and programs.
     pub fn number(self) -> usize {
         self.0
     }
 
-    /// The delay of a table at this level, whose period is given and whose user wants at least `floor_ms`.
+    /// The delay at this level of a table with this period. Its user wants at least `floor_ms`.
     pub fn delay_ms(self, period_ms: u32, floor_ms: u32) -> u32 {
         let raised = u64::from(period_ms) * u64::from(LADDER[self.0]);
-        // At most the period, so it fits; above level 0 at least 1 ms.
+        // The result is at most the period, so it fits. Above level 0 it is at least 1 ms.
         let raised = u32::try_from(raised.div_ceil(1000)).unwrap_or(period_ms);
         raised.max(floor_ms)
     }
 
-    /// The lowest level at which a table of this period would have at least this delay: where another daemon left off.
+    /// The lowest level at which a table of this period has at least this delay. It shows where an earlier daemon left off.
     pub fn of_delay(delay_ms: u32, period_ms: u32) -> Self {
         (0..LADDER.len()).map(Self).find(|level| level.delay_ms(period_ms, 0) >= delay_ms).unwrap_or(Self::LAST)
     }
 }
 
-/// What the programs cost in a while.
+/// The cost of the programs in a measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Time they ran, of all CPUs together.
+    /// The time that the programs ran, summed over all CPUs.
     pub cost_ns: u64,
-    /// How often they ran.
+    /// How often the programs ran.
     pub runs: u64,
-    /// How long it was measured.
+    /// The measured time.
     pub elapsed_ns: u64,
-    /// CPUs that were online.
+    /// The number of online CPUs.
     pub cpus: u32,
 }
 
 impl Measured {
-    /// The share of each CPU that was spent, on average: 0 to 1.
-    #[allow(clippy::cast_precision_loss)] // far below what could be measured
+    /// The share of each CPU that the programs used, on average: 0 to 1.
+    #[allow(clippy::cast_precision_loss)] // the error is far below what can be measured
     pub fn share(&self) -> f64 {
         let time = self.elapsed_ns as f64 * f64::from(self.cpus);
         if time > 0.0 { self.cost_ns as f64 / time } else { 0.0 }
     }
 
-    /// The time of one run on average, where there were any.
+    /// The average time of one run; `None` without runs.
     #[allow(clippy::cast_precision_loss)]
     pub fn ns_per_run(&self) -> Option<f64> {
         (self.runs > 0).then(|| self.cost_ns as f64 / self.runs as f64)
     }
 
-    /// The same, where there were enough of them to tell.
+    /// The average time of one run, if there were enough runs for a ratio.
     fn per_run(&self) -> Option<f64> {
         self.ns_per_run().filter(|_| self.runs >= RUNS_ENOUGH && self.cost_ns > 0)
     }
 }
 
-/// Fewer runs are too few for a ratio: one cache miss too many would change it.
+/// The fewest runs for a ratio: with fewer, one more cache miss would change it.
 const RUNS_ENOUGH: u64 = 100;
-/// The ratio of two levels, one of which was not tried yet: the lower one is assumed to cost no more. If that is wrong it
-/// is found out when the lower one is tried, and known from then on. A larger ratio could keep delays raised without need
-/// for ever.
+/// The ratio of two levels until both were tried: the lower level is assumed to cost no more. If this is wrong, the trial of the
+/// lower level shows it, and the ratio is known from then on. A larger ratio could keep delays raised for ever without need.
 const RATIO_ASSUMED: f64 = 1.0;
-/// A larger ratio is a fault of measurement.
+/// A larger ratio is an error of measurement.
 const RATIO_MOST: f64 = 1000.0;
-/// The part of the budget that a lower level may be expected to use. The rest is for what was measured wrongly: with an
-/// error of 5% on either side a level that costs more than the budget is still expected above this part of it.
+/// The part of the budget that the expected cost of a lower level may use. The rest allows for errors of measurement: even with
+/// an error of 5% either way, the expected cost of a level over the budget is above this part.
 const ROOM: f64 = 0.8;
-/// How many times in a row a lower level must look good.
+/// How many times in a row the expected cost of the lower level must fit.
 const PATIENCE: u32 = 3;
-/// The longest wait after lowerings that failed: at [`SETTLED`], an hour.
+/// The most times in a row after lowerings that failed: an hour, at [`SETTLED`].
 const PATIENCE_MOST: u32 = 360;
-/// From one measurement to the next while the level changes, or is about to.
+/// The time between two measurements while the level changes, or is about to change.
 const UNSETTLED: Duration = Duration::from_secs(2);
-/// The same while all is well.
+/// The time between two measurements while all is well.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// What is to be done after a measurement.
+/// What to do after a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// The level was changed: from which one.
+    /// The former level, if the level was changed.
     pub changed_from: Option<Level>,
-    /// The longest delays are not enough, and this was not said yet.
+    /// The longest delays are not enough, and this was not reported yet.
     pub exhausted: bool,
-    /// When to measure again.
+    /// The time until the next measurement.
     pub wait: Duration,
 }
 
-/// Keeps the cost inside of a budget.
+/// Keeps the cost within a budget.
 #[derive(Clone, Debug)]
 pub struct Controller {
     budget: Share,
     level: Level,
-    /// How much dearer each level is than the one above it, per run.
+    /// For each level, its cost per run divided by the cost per run of the level above it.
     ratios: [f64; LADDER.len() - 1],
-    /// The level that was left, and what a run cost there: known until the new level was measured.
+    /// The level that was left, and its cost per run. Known until the new level was measured.
     left: Option<(Level, Option<f64>)>,
-    /// How often in a row the level below looked good.
+    /// How many times in a row the expected cost of the level below has fitted.
     good: u32,
     patience: u32,
     exhausted: bool,
-    /// How often in a row the cost was inside of the budget.
+    /// How many times in a row the cost was within the budget.
     inside: u32,
 }
 
 impl Controller {
-    /// Begins at a level: 0, or where another daemon left off.
+    /// Begins at a level: 0, or the level that an earlier daemon left.
     pub fn new(budget: Share, level: Level) -> Self {
         let ratios = [RATIO_ASSUMED; LADDER.len() - 1];
         Self { budget, level, ratios, left: None, good: 0, patience: PATIENCE, exhausted: false, inside: 0 }
     }
 
-    /// The level now.
+    /// The present level.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// What it keeps to.
+    /// The budget.
     pub fn budget(&self) -> Share {
         self.budget
     }
 
-    /// Another budget; what was learned stays.
+    /// Sets another budget. The learned ratios stay.
     pub fn set_budget(&mut self, budget: Share) {
         self.budget = budget;
         (self.good, self.patience, self.exhausted, self.inside) = (0, PATIENCE, false, 0);
@@ -156,7 +156,7 @@ impl Controller {
         self.exhausted
     }
 
-    /// Takes a measurement, which began after the level was last changed.
+    /// Takes a measurement. It must have begun after the last change of the level.
     pub fn step(&mut self, measured: &Measured) -> Step {
         let came_from_above = self.learn(measured);
         let budget = self.budget.fraction();
@@ -172,7 +172,7 @@ impl Controller {
             }
             return self.go(Level(self.level.0 + 1), measured);
         }
-        // A load that pauses for a moment is no news, and neither is that it goes on.
+        // A load that pauses for a moment does not end `exhausted`, so its return is not reported again.
         self.inside = self.inside.saturating_add(1);
         self.exhausted = self.exhausted && self.inside < PATIENCE;
         let Some(below) = self.level.0.checked_sub(1) else {
@@ -184,7 +184,7 @@ impl Controller {
         if self.good >= self.patience {
             return self.go(Level(below), measured);
         }
-        // A load that has fallen is soon made sure of; one that has failed before is given its time.
+        // After a fall of the load the next measurements come soon. After a failed lowering they take longer.
         let soon = self.good > 0 && self.patience == PATIENCE;
         Step { changed_from: None, exhausted: false, wait: if soon { UNSETTLED } else { SETTLED } }
     }
@@ -196,7 +196,7 @@ impl Controller {
         Step { changed_from: Some(from), exhausted: false, wait: UNSETTLED }
     }
 
-    /// Remembers what the last change brought. Returns whether it was a lowering.
+    /// Learns the ratio of the last change of the level. Returns whether that change was a lowering.
     fn learn(&mut self, measured: &Measured) -> bool {
         let Some((left, before)) = self.left.take() else { return false };
         if let (Some(before), Some(now)) = (before, measured.per_run()) {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A host: what a run costs at each level, and how often programs run.
+    /// A host: the cost of a run at each level, and how often programs run.
     #[derive(Clone, Debug)]
     struct Host {
         run_ns: [f64; LADDER.len()],
@@ -220,7 +220,7 @@ mod tests {
     }
 
     impl Host {
-        /// `error` is that of the measurement, as a factor.
+        /// `error` is the error of the measurement, as a factor.
         fn measure(&self, level: Level, error: f64) -> Measured {
             let cost = self.run_ns[level.0] * self.runs_per_s * error;
             Measured { cost_ns: cost as u64, runs: self.runs_per_s as u64, elapsed_ns: 1_000_000_000, cpus: 2 }
@@ -234,7 +234,7 @@ mod tests {
     fn hosts() -> impl Strategy<Value = Host> {
         let levels = prop::collection::vec(1.0..8.0_f64, LADDER.len() - 1);
         (20.0..100.0_f64, levels, 1e3..1e8_f64).prop_map(|(cheapest, steps, runs_per_s)| {
-            // From the longest delay down, each level costs some more than the one above it.
+            // From the longest delay down, each level costs more than the level above it.
             let mut run_ns = [cheapest; LADDER.len()];
             for level in (0..LADDER.len() - 1).rev() {
                 run_ns[level] = run_ns[level + 1] * steps[level];
@@ -247,7 +247,7 @@ mod tests {
         (100..=500_000_u32).prop_map(Share::millionths)
     }
 
-    /// Runs so many steps, and returns the level after each.
+    /// Runs `steps` steps, and returns the level after each.
     fn run(controller: &mut Controller, host: &Host, mut errors: impl FnMut() -> f64, steps: usize) -> Vec<Level> {
         let step = |_| {
             let from = controller.level();
@@ -269,7 +269,7 @@ mod tests {
             let inside = host.share(last) <= budget.fraction();
             prop_assert!(inside || last == Level::LAST, "{} at {last:?} of {budget}", host.share(last));
             prop_assert_eq!(controller.exhausted(), !inside);
-            // No level more than is needed and room for: what is below was too dear, or nearly so.
+            // The level is no higher than needed: the level below costs more than the budget, or nearly as much.
             if let Some(below) = last.0.checked_sub(1) {
                 prop_assert!(host.share(Level(below)) > budget.fraction() * ROOM * 0.99);
             }
@@ -285,7 +285,7 @@ mod tests {
         #[test]
         fn errors_of_measurement_make_no_oscillation(host in hosts(), budget in budgets(), seed in any::<u64>()) {
             let mut state = seed;
-            // Up to 5% either way, by a plain generator.
+            // Errors of up to 5% either way, from a plain generator.
             let errors = || {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 1.0 + ((state >> 33) as f64 / f64::from(1u32 << 31) - 0.5) * 0.1
@@ -309,7 +309,7 @@ mod tests {
         fn when_the_load_falls_it_follows(host in hosts(), budget in budgets()) {
             let mut controller = Controller::new(budget, Level(0));
             run(&mut controller, &host, || 1.0, 200);
-            // So little that no delay at all is well inside of the budget.
+            // The load is so small that the cost without any delay is well within the budget.
             let runs_per_s = host.runs_per_s * (budget.fraction() * ROOM * 0.99 / host.share(Level(0))).min(1.0);
             let less = Host { runs_per_s, ..host };
             run(&mut controller, &less, || 1.0, LADDER.len() * PATIENCE_MOST as usize);
@@ -328,7 +328,7 @@ mod tests {
                     changes += std::iter::once(before).chain(levels.clone()).zip(levels).filter(|(a, b)| a != b).count();
                 }
             }
-            // Each turn of the load moves it up and down at most once through all levels.
+            // Each change of the load moves the level at most once through all levels.
             prop_assert!(changes <= 100 * (LADDER.len() - 1), "{changes}");
         }
 
@@ -357,7 +357,7 @@ mod tests {
             said += u32::from(controller.step(&host.measure(controller.level(), 1.0)).exhausted);
         }
         assert_eq!((said, controller.level(), controller.exhausted()), (1, Level::LAST, true));
-        // And again after it was enough in between.
+        // It is reported again after the delays were enough in between.
         let idle = Host { runs_per_s: 0.0, ..host.clone() };
         for _ in 0..PATIENCE {
             assert!(controller.exhausted(), "a pause is not enough");
@@ -370,14 +370,14 @@ mod tests {
 
     #[test]
     fn a_lowering_that_fails_makes_the_next_one_wait() {
-        // What a run costs changes with the level in a way that no ratio can foresee: always twice the last.
+        // The cost of a run changes with the level in a way that no ratio can predict. So each wait is longer than the last.
         let mut controller = Controller::new(Share::millionths(10_000), Level(1));
         let (cheap, dear) = (0.3, 1.2);
         let mut waits = Vec::new();
         let mut since = 0;
         for _ in 0..300 {
             let share = if controller.level() == Level(1) { cheap } else { dear };
-            // Too few runs to learn from.
+            // These are too few runs to learn a ratio.
             let cost_ns = (share / 100.0 * 1e9) as u64;
             let step = controller.step(&Measured { cost_ns, runs: 1, elapsed_ns: 1_000_000_000, cpus: 1 });
             since += 1;

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The privileges that are left once all is loaded.
+//! The privileges that the daemon keeps once all is loaded.
 //!
-//! Capabilities belong to threads, and a thread that is started has those of the one that starts it. The daemon's first
-//! thread gives up all but [`SERVING`] and [`AT_TIMES`], and has the latter not in effect: [`raised`] puts them into
-//! effect for one call. Threads that serve the tree and read tables give up those as well ([`serve_only`]).
+//! Capabilities belong to threads, and a new thread has the capabilities of the thread that starts it. The daemon's first thread
+//! gives up all but [`SERVING`] and [`AT_TIMES`]. [`AT_TIMES`] are not in effect: [`raised`] puts them into effect for one call.
+//! Threads that serve the tree and read tables give up [`AT_TIMES`] as well ([`serve_only`]).
 
 use rustix::io;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// A capability, its name, and what it is for.
+/// A capability, its name, and its purpose.
 type Needed = (CapabilitySet, &'static str, &'static str);
 
-/// What is needed all the time. That each of them is was found out by leaving it out.
+/// The capabilities that are needed all the time. For each of them, a trial without it has shown this.
 pub const SERVING: [Needed; 3] = [
     (CapabilitySet::BPF, "CAP_BPF", "each reader has programs of its own"),
     (CapabilitySet::PERFMON, "CAP_PERFMON", "they read kernel memory"),
     (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH", "paths of cgroups by their ids: open_by_handle_at()"),
 ];
 
-/// What is needed at times, by the first thread and the one that measures.
+/// The capabilities that the first thread and the measuring thread need at times.
 pub const AT_TIMES: [Needed; 1] = [(
     CapabilitySet::SYS_ADMIN,
     "CAP_SYS_ADMIN",
     "to mount and unmount the tree, and to have runs of programs counted",
 )];
 
-/// What is needed until all is loaded, beside the others.
+/// The capabilities that are needed, beside the others, until all is loaded.
 pub const LOADING: [Needed; 1] = [(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN", "to attach programs to packets")];
 
-/// What this thread lacks of all that the daemon needs, in words for the log. CAP_SYS_ADMIN stands for some of the others
-/// while programs are loaded, and not any more when tables are read.
+/// The needed capabilities that this thread lacks, in words for the log. CAP_SYS_ADMIN replaces some of the others while programs
+/// are loaded, but not when tables are read.
 pub fn missing() -> Vec<String> {
     let Ok(had) = capabilities(None) else { return Vec::new() };
     let needed = SERVING.iter().chain(&AT_TIMES).chain(&LOADING);
@@ -37,9 +37,9 @@ pub fn missing() -> Vec<String> {
     missing.map(|(_, name, why)| format!("without {name}, which is needed: {why}")).collect()
 }
 
-/// Gives up what is not needed, for this thread and all that it starts from now on. Nothing that they execute can have
-/// more (no_new_privs; and the bounding set is emptied where CAP_SETPCAP allows it, which the unit does without: it has
-/// systemd set it). Without privileges there is nothing to give up.
+/// Gives up all capabilities that are not needed, for this thread and all threads that it starts from now on. No program that
+/// they execute can have more: no_new_privs is set, and the bounding set is emptied if CAP_SETPCAP allows it. The unit does
+/// without CAP_SETPCAP, and has systemd set the bounding set. Without privileges there is nothing to give up.
 ///
 /// # Errors
 ///
@@ -48,9 +48,9 @@ pub fn drop() -> io::Result<()> {
     keep(of(&SERVING), of(&AT_TIMES))
 }
 
-/// Gives up what is needed at times, too, for a thread that never will.
+/// Gives up [`AT_TIMES`] as well, for a thread that never needs them.
 pub fn serve_only() {
-    // To give up is always allowed; and where it failed, the thread would have what the first one has.
+    // Giving up is always allowed. If it failed, this thread would keep the capabilities of the first thread.
     if let Err(error) = keep(of(&SERVING), CapabilitySet::empty()) {
         log::error!("cannot give up privileges: {error}");
     }
@@ -62,7 +62,7 @@ fn keep(serving: CapabilitySet, at_times: CapabilitySet) -> io::Result<()> {
     if had.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().iter() {
             match rustix::thread::remove_capability_from_bounding_set(capability) {
-                // This kernel does not know it (yet).
+                // This kernel does not know the capability (yet).
                 Ok(()) | Err(io::Errno::INVAL) => {}
                 Err(error) => return Err(error),
             }
@@ -74,13 +74,13 @@ fn keep(serving: CapabilitySet, at_times: CapabilitySet) -> io::Result<()> {
     set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })
 }
 
-/// Calls a function with what is needed at times in effect, as far as this thread has it.
+/// Calls a function with [`AT_TIMES`] in effect, as far as this thread has them.
 pub fn raised<T>(call: impl FnOnce() -> T) -> T {
-    /// Also when the call panics.
+    /// Restores the capabilities, even if the call panics.
     struct Lower(CapabilitySets);
     impl Drop for Lower {
         fn drop(&mut self) {
-            // To give up is always allowed, but by a filter of system calls.
+            // Giving up is always allowed, unless a filter of system calls forbids it.
             if let Err(error) = set_capabilities(None, self.0) {
                 log::error!("cannot give up again the privileges that are needed at times: {error}");
             }
@@ -88,13 +88,13 @@ pub fn raised<T>(call: impl FnOnce() -> T) -> T {
     }
     let Ok(had) = capabilities(None) else { return call() };
     let effective = had.effective | (had.permitted & of(&AT_TIMES));
-    // Where it fails, the call fails for want of privilege, and says so.
+    // If this fails, the call fails for want of privilege, and reports it.
     let _ = set_capabilities(None, CapabilitySets { effective, ..had });
     let _lower = Lower(had);
     call()
 }
 
-/// What this thread has, in words for the log.
+/// The capabilities of this thread, in words for the log.
 pub fn describe() -> String {
     let Ok(had) = capabilities(None) else { return "unknown".to_owned() };
     let names = |set: CapabilitySet| {
@@ -140,7 +140,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        // Other threads keep what they have.
+        // Other threads keep their capabilities.
         assert_eq!(capabilities(None).unwrap(), before);
     }
 }

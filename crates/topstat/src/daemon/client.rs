@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How other commands get at what the daemon has: through the tree where one is mounted, which all who may read it can,
-//! and else through what is pinned, which needs no daemon that runs.
+//! How other commands reach the daemon's state. If a tree is mounted, they go through the tree, which needs only access to it.
+//! Otherwise they go through the pins, which needs no running daemon.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -15,12 +15,12 @@ use crate::aside::read_all;
 use crate::backend::Backend;
 use crate::error::Error;
 
-/// All that there may be in a tree.
+/// A tree with all known samples.
 pub fn catalogue() -> Tree {
     Tree::new(&topstat_kernel::samples())
 }
 
-/// A path as it is below the root; it may have been given with the mount point before it, as a shell completes it.
+/// A path below the root. The given path may begin with the mount point, as a shell completes it.
 pub fn within<'a>(mount: &Path, path: &'a str) -> &'a str {
     let below = mount.to_str().and_then(|mount| path.strip_prefix(mount.trim_end_matches('/')));
     below.filter(|below| below.is_empty() || below.starts_with('/')).unwrap_or(path)
@@ -28,21 +28,20 @@ pub fn within<'a>(mount: &Path, path: &'a str) -> &'a str {
 
 /// The way to the daemon's state.
 pub enum Client {
-    /// By the files of the daemon's tree that is mounted there.
+    /// Through the files of the daemon's tree, which is mounted at this path.
     Tree(PathBuf),
-    /// By the files of another tree (`--root`).
+    /// Through the files of another tree (`--root`).
     Files(PathBuf),
-    /// By what is pinned.
+    /// Through the pinned state.
     Pinned(Statistics),
 }
 
 impl Client {
-    /// Finds the way.
+    /// Finds the way to the daemon's state.
     ///
     /// # Errors
     ///
-    /// When there is none: no daemon runs, and nothing is pinned. And where a daemon has its tree there, and does not
-    /// answer.
+    /// When no daemon runs and nothing is pinned, and when a daemon's tree is mounted but does not answer.
     pub fn reach(mount: &Path, pins: &Path, backend: &mut dyn Backend) -> Result<Self, Error> {
         if mount::is_tree(mount) {
             match probe::ask(mount) {
@@ -71,7 +70,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When it can't be read.
+    /// When the file can't be read.
     pub fn read(&self, file: &File) -> Result<Vec<u8>, Error> {
         match (self, file.kind) {
             (Self::Tree(root) | Self::Files(root), _) => {
@@ -86,11 +85,11 @@ impl Client {
         }
     }
 
-    /// The text of a file, of a sample that may not be loaded.
+    /// The text of a file; `None` if its sample is not loaded.
     ///
     /// # Errors
     ///
-    /// As [`Client::read`].
+    /// See [`Client::read`].
     pub fn read_if_there(&self, file: &File) -> Result<Option<Vec<u8>>, Error> {
         let there = match self {
             Self::Tree(root) | Self::Files(root) => root.join(file.path()).symlink_metadata().is_ok(),
@@ -99,11 +98,11 @@ impl Client {
         if there { self.read(file).map(Some) } else { Ok(None) }
     }
 
-    /// Sets something.
+    /// Sets a value.
     ///
     /// # Errors
     ///
-    /// When it is refused.
+    /// When the value is refused.
     pub fn write(&self, file: &File, setting: Setting, value: u32) -> Result<(), Error> {
         match self {
             Self::Tree(root) | Self::Files(root) => {

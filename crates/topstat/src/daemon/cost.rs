@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What topstat itself costs, for `<root>/self`: what was measured last, and what the budget has done. [`Cost`] is shared
-//! by those who read that, and by the thread that measures, the [`Keeper`].
+//! The cost of topstat itself, for `<root>/self`: the last measurement, and the changes that the budget has made. The threads
+//! that read the report and the thread that measures, the [`Keeper`], share a [`Cost`].
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -16,12 +16,12 @@ use super::measure::Measurement;
 use crate::config::Share;
 use crate::lock::lock;
 
-/// Whoever reads older figures has new ones measured: one second in sixty at most.
+/// A read of figures older than this starts a new measurement. So reads cause at most one second of measuring in sixty.
 const FRESH: Duration = Duration::from_secs(60);
-/// Changes that are remembered.
+/// How many changes of the level are remembered.
 const HISTORY: usize = 16;
 
-/// What was measured last, and what the budget has done.
+/// The last measurement, and the changes that the budget has made.
 pub struct Cost {
     states: Vec<Arc<dyn State>>,
     began: (Instant, SystemTime),
@@ -29,16 +29,16 @@ pub struct Cost {
     orders: SyncSender<Order>,
 }
 
-/// What is shown of it.
+/// The figures of the cost that `self` shows.
 #[derive(Clone, Default)]
 pub struct Shown {
     pub measured: Option<Measurement>,
-    /// Why there is no measurement, or none since.
+    /// Why there is no measurement, or no newer one.
     pub failed: Option<String>,
-    /// What is to be kept to.
+    /// The budget, if one is set.
     pub budget: Option<Share>,
     pub level: Level,
-    /// The longest delays are not enough.
+    /// Whether the longest delays are not enough for the budget.
     pub exhausted: bool,
     pub changes: VecDeque<Change>,
 }
@@ -49,11 +49,11 @@ pub struct Change {
     pub time: String,
     pub from: usize,
     pub to: usize,
-    /// The share that was measured before.
+    /// The share of each CPU that was measured before the change.
     pub share: f64,
 }
 
-/// All that `self` shows of it, at one moment.
+/// All that `self` shows of the cost, at one moment.
 pub struct Report<'a> {
     pub states: &'a [Arc<dyn State>],
     pub since: SystemTime,
@@ -62,9 +62,9 @@ pub struct Report<'a> {
 }
 
 impl Cost {
-    /// Of these states; and what is to be started to measure them, and to keep to the budget.
+    /// The cost of these states, and the keeper that measures them and keeps to the budget. The caller starts the keeper.
     pub fn new(states: Vec<Arc<dyn State>>, budget: Option<Share>) -> (Arc<Self>, Keeper) {
-        // Room for one, see `look`.
+        // Room for one order, see `look`.
         let (orders, ordered) = sync_channel(1);
         let shown = Mutex::new(Shown { budget, ..Shown::default() });
         let began = (Instant::now(), SystemTime::now());
@@ -73,7 +73,7 @@ impl Cost {
         (cost, keeper)
     }
 
-    /// What is known now. Has it measured again where it is old.
+    /// The present figures. If they are old, the keeper measures again.
     pub(super) fn report(&self) -> Report<'_> {
         let shown = self.shown().clone();
         if shown.measured.as_ref().is_none_or(|measured| measured.taken.elapsed() >= FRESH) {
@@ -82,19 +82,19 @@ impl Cost {
         Report { states: &self.states, since: self.began.1, uptime: self.began.0.elapsed(), shown }
     }
 
-    /// Another budget, or none: delays are then as users want them.
+    /// Sets another budget, or none. Without a budget delays are as users set them.
     pub fn set_budget(&self, budget: Option<Share>) {
         if std::mem::replace(&mut self.shown().budget, budget) != budget {
             self.look();
         }
     }
 
-    /// Has the keeper look. Where it has not yet done so for somebody else, it looks once for both.
+    /// Sends the keeper an order to look. If an earlier order still waits, the keeper looks once for both.
     fn look(&self) {
         let _ = self.orders.try_send(Order::Look);
     }
 
-    /// Has the keeper end, where there is one.
+    /// Ends the keeper's thread, if it runs.
     pub(super) fn stop(&self) {
         let _ = self.orders.send(Order::Stop);
     }

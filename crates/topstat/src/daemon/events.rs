@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon waits for.
+//! The events that the daemon waits for.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// SIGTERM or SIGINT.
@@ -25,11 +25,11 @@ pub enum Event {
     Unmounted,
     /// Something was mounted or unmounted: see [`Events::watch_mounts`].
     Mounts,
-    /// The time has come.
+    /// The deadline of the wait has come.
     Deadline,
 }
 
-/// Flags, and a pipe that a wait can poll: signals and other threads write to it once their flag is set.
+/// Flags, and a pipe that a wait can poll. Signals and other threads set their flag, and then write to the pipe.
 pub struct Events {
     stop: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
@@ -39,10 +39,10 @@ pub struct Events {
     mounts: Option<Mounts>,
 }
 
-/// The list of mounts, by which the kernel tells its changes: poll(2) of proc_pid_mounts(5).
+/// The list of mounts. A poll(2) on it reports its changes: see proc_pid_mounts(5).
 struct Mounts {
     file: File,
-    /// Changes until then end a wait then.
+    /// A change before this time ends a wait only at this time.
     quiet_until: Cell<Instant>,
 }
 
@@ -50,11 +50,11 @@ struct Mounts {
 const MOUNTS_APART: Duration = Duration::from_secs(1);
 
 impl Events {
-    /// From now on signals do nothing but end the next [`Events::wait`].
+    /// Catches signals: from now on they only end the next [`Events::wait`].
     ///
     /// # Errors
     ///
-    /// When they cannot be caught.
+    /// When the signals cannot be caught.
     pub fn catch() -> io::Result<Self> {
         let (pipe, sender) = UnixStream::pair()?;
         pipe.set_nonblocking(true)?;
@@ -68,14 +68,14 @@ impl Events {
             mounts: None,
         };
         for (signal, flag) in [(SIGTERM, &events.stop), (SIGINT, &events.stop), (SIGHUP, &events.reload)] {
-            // The flag comes first: whoever is woken by the pipe must find it set.
+            // The flag is set first: a wait that the pipe ends must find it set.
             flag::register(signal, Arc::clone(flag))?;
             low_level::pipe::register(signal, events.sender.try_clone()?)?;
         }
         Ok(events)
     }
 
-    /// A flag that is set when a signal to stop comes.
+    /// The flag that is set when a signal to stop comes.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
     }
@@ -86,7 +86,7 @@ impl Events {
             File::open("/proc/self/mounts").ok().map(|file| Mounts { file, quiet_until: Instant::now().into() });
     }
 
-    /// What another thread calls when the tree was unmounted.
+    /// The function that another thread calls when the tree was unmounted.
     ///
     /// # Errors
     ///
@@ -95,13 +95,13 @@ impl Events {
         let (flag, mut sender) = (Arc::clone(&self.unmounted), self.sender.try_clone()?);
         Ok(move || {
             flag.store(true, Ordering::SeqCst);
-            // A pipe that is full wakes as well.
+            // A full pipe ends the wait as well.
             let _ = sender.write(&[0]);
         })
     }
 
-    /// Waits until something happens; until the deadline, if there is one. What happened between two waits ends the
-    /// next one. A signal to stop comes before all else, and every later wait gives it again.
+    /// Waits for an event, or until the deadline, if there is one. An event between two waits ends the next wait. A signal to
+    /// stop comes before all other events, and every later wait returns it again.
     ///
     /// # Errors
     ///
@@ -141,12 +141,12 @@ impl Events {
             if let (Some(mounts), Some(fd)) = (&self.mounts, fds.get(1))
                 && !fd.revents().is_empty()
             {
-                // Signals end the next wait.
+                // A signal that came at the same moment ends the next wait.
                 mounts.quiet_until.set(Instant::now() + MOUNTS_APART);
                 return Ok(Event::Mounts);
             }
             let mut bytes = [0; 64];
-            // It does not block, and ends with EAGAIN once it is empty.
+            // The read does not block, and fails with EAGAIN once the pipe is empty.
             while rustix::io::read(&self.pipe, &mut bytes).is_ok_and(|read| read > 0) {}
         }
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first words between the kernel and a tree: among them, how long the kernel is to wait for an answer.
+//! The first messages between the kernel and a tree. Among other things they set how long the kernel waits for an answer.
 //!
-//! Since Linux 6.15 a file system may say so when it is mounted (`FUSE_REQUEST_TIMEOUT`, commit 0f6439f61a6e). If a request
-//! is not answered within that time, the kernel ends the connection: whoever waits for it gets an error, where it would
-//! wait as long as the daemon is stopped. fuser 0.18 knows the flag but has no way to say the time, and writes 0 in its
-//! place. Therefore its answer goes through here, where the time is put in. Should fuser learn to say it, this file is
-//! [`Session::from_fd`] again.
+//! Since Linux 6.15 a file system may set this time when it is mounted (`FUSE_REQUEST_TIMEOUT`, commit 0f6439f61a6e). If a
+//! request is not answered within that time, the kernel ends the connection. The waiting process then gets an error, instead of
+//! waiting as long as the daemon is stopped. fuser 0.18 knows the flag but can't set the time, and writes 0 in its place.
+//! Therefore fuser's answer goes through this module, which puts the time in. Should fuser learn to set the time,
+//! [`Session::from_fd`] replaces this module.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -15,15 +15,15 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::tree::fuse::TreeFs;
 
-/// How long the kernel waits for an answer, in seconds, until it takes the daemon for dead; it looks every 15 s. More than
-/// any read takes (see `workers.rs`), and as long as systemd waits by the unit's watchdog.
+/// How long the kernel waits for an answer, in seconds, until it takes the daemon for dead. The kernel checks every 15 s. The
+/// time is longer than any read takes (see `workers.rs`), and as long as systemd waits by the unit's watchdog.
 pub const REQUEST_TIMEOUT_S: u16 = 30;
 
 /// The kernel refuses to fill a buffer that is smaller than this (`FUSE_MIN_READ_BUFFER`).
 const BUFFER: usize = 8192;
 
-/// Of linux/fuse.h: `fuse_in_header`, then `fuse_init_in`, which begins with the major version; and `fuse_out_header`, then
-/// `fuse_init_out`.
+/// Offsets of linux/fuse.h. A request is `fuse_in_header` and then `fuse_init_in`, which begins with the major version. An answer
+/// is `fuse_out_header` and then `fuse_init_out`.
 mod abi {
     use std::ops::Range;
 
@@ -31,9 +31,9 @@ mod abi {
     pub const OUT: usize = 16;
     pub const OUT_FLAGS2: Range<usize> = OUT + 32..OUT + 36;
     pub const OUT_REQUEST_TIMEOUT: Range<usize> = OUT + 40..OUT + 42;
-    /// The only one there has been since 2006; fuser would ask for another round with any other.
+    /// The only major version since 2006. With any other, fuser would ask for another round.
     pub const MAJOR: u32 = 7;
-    /// Bit 42 of both flags together.
+    /// Bit 42 of both words of flags together.
     pub const FLAGS2_REQUEST_TIMEOUT: u32 = 1 << (42 - 32);
 }
 
@@ -41,7 +41,7 @@ mod abi {
 ///
 /// # Errors
 ///
-/// When the kernel's FUSE is of another major version, or the device can't be read or written.
+/// When the kernel's FUSE has another major version, or the device can't be read or written.
 pub fn session(tree: TreeFs, device: OwnedFd, config: Config) -> io::Result<Session<TreeFs>> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut buffer = [0; BUFFER];
@@ -57,16 +57,17 @@ pub fn session(tree: TreeFs, device: OwnedFd, config: Config) -> io::Result<Sess
     let answer = &mut buffer[..answered];
     set_timeout(answer);
     rustix::io::write(&device, answer)?;
-    // From here on the session talks to the kernel itself: its descriptor becomes one of the device.
+    // From here on the session talks to the kernel directly: its descriptor becomes a descriptor of the device.
     let theirs = session.as_fd().as_raw_fd();
-    // SAFETY: the number stays the session's, which is not running yet; what it was before is closed, as is `device`.
+    // SAFETY: the session keeps the number, and is not running yet. The number's former file is closed by this call, and `device`
+    // by its drop.
     if unsafe { libc::dup3(device.as_raw_fd(), theirs, libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(session)
 }
 
-/// Puts the time into fuser's answer, where the kernel can take it.
+/// Puts the time into fuser's answer, if the kernel can take it.
 fn set_timeout(answer: &mut [u8]) {
     let takes = number(answer, abi::OUT_FLAGS2).is_some_and(|flags| flags & abi::FLAGS2_REQUEST_TIMEOUT != 0);
     if let Some(timeout) = answer.get_mut(abi::OUT_REQUEST_TIMEOUT).filter(|_| takes) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that measures what topstat costs, and keeps to the budget by raising delays.
+//! The thread that measures the cost of topstat, and keeps it within the budget by raising delays.
 //!
-//! It measures for [`WINDOW`] when it begins, and when somebody has read figures that are old. With a budget it measures
-//! as often as the controller wants. In between it sleeps.
+//! It measures for [`WINDOW`] when it begins, and after a read of old figures. With a budget it measures as often as the
+//! controller asks. In between it sleeps.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -17,35 +17,35 @@ use super::measure::{Gauge, Measurement, Window};
 use crate::config::Share;
 use topstat_model::rfc3339;
 
-/// How long runs are counted: long enough for a share of a hundredth of a percent, short enough not to be felt.
+/// How long runs are counted: long enough to measure a share of a hundredth of a percent, and short enough to go unnoticed.
 const WINDOW: Duration = Duration::from_secs(1);
-/// With a budget: when it is tried again to measure, after that has failed.
+/// With a budget: the time from a failed measurement to the next try.
 const RETRY: Duration = Duration::from_secs(10);
-/// So many failures in a row, a minute of them, and delays are as users want them: a budget that nobody can check must
-/// not raise them for good.
+/// After this many failures in a row, which take a minute, delays are again as users set them: a budget that can't be checked
+/// must not raise delays for good.
 const FAILURES_MOST: u32 = 6;
 
-/// What the thread is told.
+/// An order to the thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// Somebody wants new figures, or another budget is to be kept to.
+    /// A reader wants new figures, or the budget has changed.
     Look,
     /// The daemon ends.
     Stop,
 }
 
-/// What the thread knows.
+/// The state of the thread.
 pub struct Keeper {
     cost: Arc<Cost>,
     orders: Receiver<Order>,
     gauge: Gauge,
-    /// With a budget.
+    /// Only with a budget.
     controller: Option<Controller>,
-    /// How often in a row it could not be measured.
+    /// How many measurements in a row have failed.
     failures: u32,
 }
 
-/// The thread. Dropping this ends it; delays stay as they are, for a daemon that comes after.
+/// The running thread. The drop of this value ends it. Delays stay as they are, for the next daemon.
 pub struct Running {
     cost: Arc<Cost>,
     thread: Option<JoinHandle<()>>,
@@ -55,14 +55,14 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.cost.stop();
         if let Some(thread) = self.thread.take() {
-            // A panic of it is already written.
+            // A panic of the thread is already written.
             let _ = thread.join();
         }
     }
 }
 
 impl Keeper {
-    /// One that takes these orders, and shows what it finds by `cost`.
+    /// A keeper that takes these orders, and publishes its results in `cost`.
     pub fn new(cost: Arc<Cost>, orders: Receiver<Order>) -> Self {
         let gauge = Gauge::new(cost.states().to_vec());
         Self { cost, orders, gauge, controller: None, failures: 0 }
@@ -72,7 +72,7 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// When there can be no thread.
+    /// When the thread can't be started.
     pub fn start(self) -> std::io::Result<Running> {
         let cost = Arc::clone(&self.cost);
         let thread = thread::Builder::new().name("topstat-cost".to_owned()).spawn(move || self.run())?;
@@ -82,7 +82,8 @@ impl Keeper {
     fn run(mut self) {
         let budget = self.cost.shown().budget;
         self.adopt_budget(budget);
-        // The window in which the kernel counts now; and when it ends, or else the next one begins.
+        // The window in which the kernel counts now, if any. `due` is the end of this window or, without one, the start of the
+        // next.
         let mut window: Option<Window> = None;
         let mut due = Some(Instant::now());
         loop {
@@ -96,7 +97,7 @@ impl Keeper {
                     let budget = self.cost.shown().budget;
                     if budget != self.controller.as_ref().map(Controller::budget) {
                         self.adopt_budget(budget);
-                        // What was counted until now is of other delays.
+                        // The counts of this window belong to other delays.
                         window = None;
                     }
                     if window.is_none() {
@@ -108,7 +109,8 @@ impl Keeper {
         }
     }
 
-    /// Begins a window, or ends the one that there is. Says when to go on, if not only when somebody asks.
+    /// Begins a window, or ends the present one. Returns the window that is open now, and the time of the next call. Without a
+    /// time the next order causes the next call.
     fn go_on(&mut self, window: Option<Window>) -> (Option<Window>, Option<Instant>) {
         let done = match window {
             None => match self.gauge.begin() {
@@ -123,7 +125,8 @@ impl Keeper {
         (None, done.map(|wait| Instant::now() + wait))
     }
 
-    /// Shows what was measured, and takes a step of the controller. Says when to measure again, if at all.
+    /// Publishes a measurement, and takes a step of the controller. Returns the wait until the next measurement; `None` without a
+    /// budget.
     fn measured(&mut self, measured: Measurement) -> Option<Duration> {
         if std::mem::take(&mut self.failures) > 0 {
             log::info!("what topstat costs is measured again");
@@ -142,7 +145,7 @@ impl Keeper {
         let controller = self.controller.as_mut()?;
         let step = controller.step(&all);
         let (level, budget, exhausted) = (controller.level(), controller.budget(), controller.exhausted());
-        // Also where the level has not changed: a user may have set a period, on which delays depend.
+        // Delays are set even if the level has not changed: a user may have set a period, on which delays depend.
         self.set_level(level, exhausted);
         if let Some(from) = step.changed_from {
             let up = if level > from { "raised" } else { "lowered" };
@@ -164,8 +167,9 @@ impl Keeper {
         Some(step.wait)
     }
 
-    /// It could not be measured: the first failure and the one after which nobody can wait any longer are said. The level
-    /// stays as it is until then. Says when to try again: without a budget, when somebody asks.
+    /// Handles a failed measurement. The log gets the first failure in a row. With a budget the log also gets failure number
+    /// [`FAILURES_MOST`], which sets level 0; until then the level stays. Returns the wait until the next try. It is `None`
+    /// without a budget: then the next order causes a try.
     fn failed(&mut self, error: &Error) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
         self.cost.shown().failed = Some(error.to_string());
@@ -192,7 +196,7 @@ impl Keeper {
         Some(RETRY)
     }
 
-    /// A budget was set, changed, or taken away.
+    /// Adopts a budget that was set, changed or removed.
     fn adopt_budget(&mut self, budget: Option<Share>) {
         match (budget, &mut self.controller) {
             (None, _) => {
@@ -201,7 +205,7 @@ impl Keeper {
             }
             (Some(budget), Some(controller)) => controller.set_budget(budget),
             (Some(budget), None) => {
-                // Where a daemon that was killed has left off.
+                // The level goes on from the delays that a killed daemon has left.
                 let level = self.found_level();
                 log::info!(
                     "the budget is {budget} of each CPU; delays begin at level {} of {}",
@@ -214,7 +218,7 @@ impl Keeper {
         }
     }
 
-    /// Raises delays to a level, where they are not.
+    /// Publishes a level, and sets the raised delays of all tables to it where they differ.
     fn set_level(&self, level: Level, exhausted: bool) {
         {
             let mut shown = self.cost.shown();
@@ -222,7 +226,7 @@ impl Keeper {
         }
         for (state, table) in self.tables() {
             let raised = |settings: &TableSettings| level.delay_ms(settings.period_ms, 0);
-            // Mostly there is nothing to be changed, and nobody has to be waited for.
+            // Mostly the delay is right already. Then `update`, which may have to wait, is left out.
             if state.settings(table).is_ok_and(|settings| settings.raised_ms == raised(&settings)) {
                 continue;
             }
@@ -232,7 +236,8 @@ impl Keeper {
         }
     }
 
-    /// The level that delays are at: the highest of all, since tables may have had other periods then.
+    /// The level of the present delays: the highest of all tables, since a table may have had another period when its delay was
+    /// raised.
     fn found_level(&self) -> Level {
         let settings = self.tables().filter_map(|(state, table)| state.settings(table).ok());
         settings.map(|settings| Level::of_delay(settings.raised_ms, settings.period_ms)).max().unwrap_or_default()
@@ -244,7 +249,7 @@ impl Keeper {
         of.flat_map(|(state, sample)| sample.tables.iter().map(move |table| (state, table)))
     }
 
-    /// What it was told, and has not done yet.
+    /// The orders that the keeper has not taken yet.
     #[cfg(test)]
     pub fn orders(&self) -> &Receiver<Order> {
         &self.orders
@@ -257,8 +262,8 @@ mod tests {
     use topstat_kernel::Program;
     use topstat_kernel::cost::Runs;
 
-    /// A keeper of a budget of 1%, after each of these measurements: windows of this share of each CPU, or failures. Gives
-    /// the budget's level, and whether there is an error.
+    /// Gives a keeper with a budget of 1% these measurements: each is the share of each CPU in a window, or `None` for a failure.
+    /// Returns the level after each measurement, and whether there is an error.
     fn levels(script: &[Option<f64>]) -> Vec<(usize, bool)> {
         let (cost, mut keeper) = Cost::new(vec![], Share::budget("1%").unwrap());
         let budget = cost.shown().budget;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One daemon at a time: a file with the daemon's pid, locked for as long as it runs. The lock counts, not the file:
-//! a file that a killed daemon has left behind keeps nobody away.
+//! Lets one daemon run at a time. A file with the daemon's pid is locked as long as the daemon runs. Only the lock counts: a file
+//! that a killed daemon has left stops no other daemon.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -10,25 +10,25 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// The lock. Dropping it removes the file.
+/// The lock. The drop of this value removes the file.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
     _file: File,
 }
 
-/// Why it can't be had.
+/// Why the lock can't be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum NoLock {
     /// Another daemon runs.
     #[error("a daemon runs already{}; stop it first, or talk to it (topstat top, get, set)", with_pid(.0))]
     Running(Option<u32>),
-    /// The file can't be had.
+    /// The file can't be opened, locked or checked.
     #[error("cannot lock {}: {source}{}", .path.display(), advice(.source))]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -61,7 +61,7 @@ impl Lock {
                 .create(true)
                 .truncate(false)
                 .mode(0o644)
-                // Nobody shall have root write to another file by a link.
+                // A link in place of the file must not make root write to another file.
                 .custom_flags(libc::O_NOFOLLOW)
                 .open(path)
                 .map_err(failed)?;
@@ -70,12 +70,12 @@ impl Lock {
                 Err(Errno::WOULDBLOCK) => return Err(NoLock::Running(pid(&mut file))),
                 Err(errno) => return Err(failed(errno.into())),
             }
-            // A daemon that has just ended may have removed the file between the opening and the locking of it.
+            // A daemon that has just ended may have removed the file between `open` and `flock`.
             let (ours, there) = (file.metadata().map_err(failed)?, path.symlink_metadata());
             if !there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
                 continue;
             }
-            // The lock is what counts; the text is a help, for which a full file system may have no room.
+            // Only the lock counts. The text is a help, and a full file system may have no room for it.
             let written = file.set_len(0).and_then(|()| file.rewind());
             if let Err(error) = written.and_then(|()| writeln!(file, "{}", std::process::id())) {
                 log::warn!("cannot write the pid to {}: {error}; it is locked all the same", path.display());
@@ -87,12 +87,12 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While it is still locked: nobody else's can be removed.
+        // The file is still locked, so it can't be the file of another daemon.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// The pid in the file of whoever has it locked.
+/// The pid in the file, written by the daemon that holds the lock.
 fn pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(32).read_to_string(&mut text).ok()?;
@@ -103,7 +103,7 @@ fn pid(file: &mut File) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// A file of this name that is not there.
+    /// The path of a file that does not exist.
     fn path(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("topstat-lock-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&path);

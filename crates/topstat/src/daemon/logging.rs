@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon logs, to stderr: to the journal with priorities as systemd has them (`<6>text`), else with the time.
+//! Writes the daemon's log to stderr. If stderr is the journal, each line has a priority in systemd's form (`<6>text`). Otherwise
+//! each line has the time.
 //!
-//! Everything goes through the `log` crate, which fuser uses too; what writes it is small enough to be here.
+//! All messages go through the `log` crate, which fuser uses too. Their writer is small enough to be in this file.
 
 use std::fmt;
 use std::io::Write as _;
@@ -15,22 +16,22 @@ use topstat_model::typeset::escape;
 use crate::config::Level;
 use crate::lock::lock;
 
-/// Begins to log. Once begun, only the level changes.
+/// Begins to log. Later calls only change the level.
 pub fn begin(level: Level) {
     static STDERR: Mutex<Option<&Stderr>> = Mutex::new(None);
     let mut begun = lock(&STDERR);
     if begun.is_none() {
-        // One for as long as the program runs.
+        // The writer lives as long as the program.
         let stderr: &'static Stderr = Box::leak(Box::new(Stderr { journal: is_journal() }));
-        // It fails only where somebody else logs already, as a test may.
+        // This fails only if another logger is set already, as in a test.
         let _ = log::set_logger(stderr);
         *begun = Some(stderr);
     }
     log::set_max_level(level.into());
 }
 
-/// Whether stderr is the journal: systemd says in `JOURNAL_STREAM` which file that is, since the variable is inherited
-/// by what writes elsewhere.
+/// Whether stderr is the journal. systemd names the journal's file in `JOURNAL_STREAM`. The name is compared with stderr, since
+/// programs that write elsewhere inherit the variable, too.
 fn is_journal() -> bool {
     let Some(named) = std::env::var_os("JOURNAL_STREAM") else { return false };
     let Ok(stat) = rustix::fs::fstat(rustix::stdio::stderr()) else { return false };
@@ -43,7 +44,7 @@ struct Stderr {
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Of libraries only what fails: fuser warns of every request that a file system need not answer.
+        // Libraries log only errors: fuser warns of each request that a file system may leave unanswered.
         metadata.level() <= log::max_level()
             && (metadata.target().starts_with("topstat") || metadata.level() <= log::Level::Error)
     }
@@ -51,7 +52,7 @@ impl Log for Stderr {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let text = line(record.level(), &record.args().to_string(), self.journal, SystemTime::now());
-            // Where that fails there is nobody left to tell.
+            // If the write fails, there is no other place to report it.
             let _ = std::io::stderr().lock().write_all(text.as_bytes());
         }
     }
@@ -59,10 +60,10 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// A record as it is written. Several lines stay several, each of the same level; what would disturb a terminal is
-/// escaped, since names of cgroups and processes may be in it.
+/// The text of a record. Each line of a record gets the level. Characters that would disturb a terminal are escaped, since names
+/// of cgroups and processes may be in the text.
 fn line(level: log::Level, text: &str, journal: bool, time: SystemTime) -> String {
-    // As in sd-daemon(3).
+    // Priorities of sd-daemon(3).
     let (priority, name) = match level {
         log::Level::Error => (3, "error"),
         log::Level::Warn => (4, "warn"),
@@ -77,8 +78,8 @@ fn line(level: log::Level, text: &str, journal: bool, time: SystemTime) -> Strin
     text.lines().map(written).collect()
 }
 
-/// Keeps messages that others cause (by bad writes, say) from filling the log: within a time so many are written, and the
-/// others are counted.
+/// Keeps messages that users cause (for example by bad writes) from filling the log: in each period of time it passes a fixed
+/// number of messages, and counts the others.
 pub struct Limit {
     most: u32,
     within: Duration,
@@ -93,12 +94,12 @@ struct State {
 }
 
 impl Limit {
-    /// Lets so many pass within that time.
+    /// Passes `most` messages in each period `within`.
     pub const fn new(most: u32, within: Duration) -> Self {
         Self { most, within, state: Mutex::new(State { begun: None, passed: 0, held: 0 }) }
     }
 
-    /// Whether one more may be logged, and how many were held back since the last that was.
+    /// The number of messages held back since the last logged one; `None` if this message may not be logged.
     pub fn pass(&self, now: Instant) -> Option<u64> {
         let mut state = lock(&self.state);
         if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= self.within) {
@@ -112,7 +113,7 @@ impl Limit {
         Some(std::mem::take(&mut state.held))
     }
 
-    /// Logs a warning, unless there were too many.
+    /// Logs a warning, unless the limit is reached.
     pub fn warn(&self, text: fmt::Arguments<'_>) {
         match self.pass(Instant::now()) {
             None => {}
@@ -122,7 +123,8 @@ impl Limit {
     }
 }
 
-/// Logs why somebody got an error from the tree, at most ten times a minute: whoever may open it can cause as many.
+/// Logs why a request to the tree failed, at most ten times a minute: any user with access to the tree can cause any number of
+/// errors.
 pub fn refused(what: &str, file: &str, why: &str) {
     static REFUSALS: Limit = Limit::new(10, Duration::from_secs(60));
     REFUSALS.warn(format_args!("cannot {what} {}: {why}", Path::new("/").join(file).display()));

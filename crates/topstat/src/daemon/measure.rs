@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How often the programs run and for how long, counted by the kernel for a while.
+//! How often the programs run, and for how long: the kernel counts this for a while.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,8 +12,8 @@ use super::budget::Measured;
 use super::caps;
 use topstat_model::rfc3339;
 
-/// What was measured in one window, as `self` shows it. What the kernel's reading of the clock adds to each run is taken
-/// off.
+/// The measurement of one window, as `self` shows it. The time that the kernel's reading of the clock adds to each run is
+/// subtracted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
     pub time: String,
@@ -21,14 +21,14 @@ pub struct Measurement {
     pub cpus: u32,
     pub runs: u64,
     pub ns_per_run: Option<f64>,
-    /// What was taken off of each run.
+    /// The time that was subtracted from each run.
     pub empty_run_ns: f64,
-    /// Of each CPU, on average: 0 to 1.
+    /// The average share of each CPU: 0 to 1.
     pub share: f64,
     pub programs: Vec<Program>,
     #[serde(skip)]
     pub taken: Instant,
-    /// The same for the budget.
+    /// The measurement for the budget.
     #[serde(skip)]
     pub all: Measured,
     #[serde(skip)]
@@ -37,7 +37,7 @@ pub struct Measurement {
     pub object_bytes: u64,
 }
 
-/// What was measured of one program.
+/// The measurement of one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Program {
     pub name: String,
@@ -49,7 +49,7 @@ pub struct Program {
 }
 
 impl Measurement {
-    /// From the runs of each program within so much time. Memory is not known yet.
+    /// Makes a measurement from the runs of each program within `elapsed`. The bytes of memory are not known yet.
     pub fn new<'p>(
         at: SystemTime,
         elapsed: Duration,
@@ -91,7 +91,7 @@ impl Measurement {
     }
 }
 
-/// The time of these runs, without what measuring has added.
+/// The time of these runs, without the time that measuring has added.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is an estimate
 fn cost_ns(runs: &Runs, empty_run_ns: f64) -> u64 {
     (runs.time_ns as f64 - runs.count as f64 * empty_run_ns).max(0.0) as u64
@@ -100,7 +100,7 @@ fn cost_ns(runs: &Runs, empty_run_ns: f64) -> u64 {
 /// Measures the programs of these states.
 pub struct Gauge {
     states: Vec<Arc<dyn State>>,
-    /// Opened when it is first needed, and anew after it has failed.
+    /// Opened at the first use, and again after a failure.
     meter: Option<Meter>,
 }
 
@@ -113,12 +113,12 @@ pub struct Window {
 }
 
 impl Gauge {
-    /// Of these states.
+    /// A gauge of these states.
     pub fn new(states: Vec<Arc<dyn State>>) -> Self {
         Self { states, meter: None }
     }
 
-    /// Has the kernel begin to count.
+    /// Makes the kernel begin to count.
     pub fn begin(&mut self) -> Result<Window, Error> {
         let meter = match self.meter.take() {
             Some(meter) => meter,
@@ -132,7 +132,7 @@ impl Gauge {
         Ok(Window { before: meter.read()?, meter, begun, _enabled: enabled })
     }
 
-    /// What was counted in this window, which ends.
+    /// Ends a window, and returns its measurement.
     pub fn end(&mut self, window: Window) -> Result<Measurement, Error> {
         let Window { meter, before, begun, _enabled } = window;
         let (elapsed, after) = (begun.elapsed(), meter.read()?);
@@ -149,7 +149,7 @@ impl Gauge {
     }
 }
 
-/// CPUs that are online, whichever of them this process may use.
+/// The number of online CPUs, including CPUs that this process may not use.
 fn online_cpus() -> u32 {
     let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     cpus.and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1).max(1)
@@ -159,7 +159,7 @@ fn online_cpus() -> u32 {
 pub mod tests {
     use super::*;
 
-    /// A second in which two programs took 30 and 20 ns a run, and measuring added 10 ns to each.
+    /// A second in which two programs took 30 and 20 ns a run, after the 10 ns that measuring added to each run are subtracted.
     pub fn second(at: SystemTime) -> Measurement {
         let program = |name: &str, id, hook: &str| {
             let (name, hook) = (name.to_owned(), hook.to_owned());
@@ -179,7 +179,7 @@ pub mod tests {
         let second = second(SystemTime::UNIX_EPOCH);
         assert_eq!((second.all.cost_ns, second.all.runs, second.runs), (8_000_000, 300_000, 300_000));
         assert!((second.share - 0.004).abs() < 1e-9);
-        // A run that was shorter than what measuring takes is no gain.
+        // A run that was shorter than the time of measuring gives no negative cost.
         assert_eq!(cost_ns(&Runs { time_ns: 10, count: 5 }, 10.0), 0);
     }
 }

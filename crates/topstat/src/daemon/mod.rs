@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon: it loads and pins the observers, serves the file tree, and answers signals. What is counted lives in the
-//! kernel; the daemon may come and go.
+//! The daemon. It loads and pins the observers, serves the file tree, and answers signals. The counts live in the kernel; the
+//! daemon may end and start again.
 
 mod adopt;
 mod allowance;
@@ -52,25 +52,25 @@ use tree::fuse::Service;
 use tree::shares::Shares;
 use workers::Workers;
 
-/// At most so many snapshots are taken at once, however many CPUs there are: each is on all of them for a moment.
+/// The most snapshots that are taken at once, on any number of CPUs: each snapshot runs on all CPUs for a moment.
 const MOST_READERS: usize = 8;
 
-/// What the command line and the configuration come to. `config` makes it from a file, the command line overrides it.
+/// The settings of the daemon. The module `config` reads them from a file, and the command line overrides them.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The mount point of the tree.
     pub mount: PathBuf,
-    /// Where state is pinned.
+    /// The directory in which state is pinned.
     pub pins: PathBuf,
-    /// What keeps a second daemon away.
+    /// The lock file that prevents a second daemon.
     pub pid_file: PathBuf,
-    /// The group that may read the tree, by its id; root alone if none.
+    /// The id of the group that may read the tree. Without a group only root may read it.
     pub group: Option<u32>,
-    /// Whether all that was pinned is removed at the end.
+    /// Whether the daemon removes all pins when it ends.
     pub unload: bool,
-    /// What tables, the log and the budget are to be.
+    /// The settings of the tables, the log and the budget.
     pub config: Config,
-    /// Where the configuration is read from again.
+    /// The source from which the configuration is read again.
     pub origin: Origin,
 }
 
@@ -88,38 +88,38 @@ impl Default for Settings {
     }
 }
 
-/// Has the allocator give back to the kernel what nobody uses. It takes a millisecond at most.
+/// Makes the allocator return unused memory to the kernel. This takes a millisecond at most.
 fn trim() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: what is in use stays as it is.
+    // SAFETY: allocated memory stays as it is.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Makes the allocator return large buffers to the kernel as soon as they are freed: loading has buffers of megabytes. By
+/// Makes the allocator return large buffers to the kernel as soon as they are freed: loading uses buffers of megabytes. By
 /// default the allocator keeps buffers that are smaller than the largest one freed before.
 fn give_back_at_once() {
     #[cfg(target_env = "gnu")]
     {
         /// Buffers of this many bytes, and larger ones, are mapped one by one.
         const LARGE: libc::c_int = 256 << 10;
-        // SAFETY: no memory is involved but the allocator's settings.
+        // SAFETY: the call changes only the allocator's settings.
         unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
     }
 }
 
-/// Runs until a signal ends it.
+/// Runs the daemon until a signal ends it.
 ///
 /// # Errors
 ///
-/// When it cannot start: another daemon runs, the mount point can't be used, nothing could be loaded.
+/// When the daemon cannot start: another daemon runs, the mount point can't be used, or nothing could be loaded.
 pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> {
     let _lock = Lock::take(&settings.pid_file).map_err(|error| no_lock(&error, &settings.mount))?;
     let mut events = Events::catch().map_err(system("catch signals"))?;
-    // Before anything is pinned: no change is missed.
+    // The watch begins before anything is pinned, so that it misses no change.
     events.watch_mounts();
-    // Before anything is loaded: a mount point that can't be used is a mistake that somebody has to see.
+    // This check comes before anything is loaded: an unusable mount point is a mistake that the administrator must see.
     let point = Point::prepare(&settings.mount)?;
     if point.stale > 0 {
         log::info!("unmounted the tree that a killed daemon had left at {}", settings.mount.display());
@@ -133,9 +133,9 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
     give_back_at_once();
     let states = adopt(settings, backend)?;
     apply(&settings.config, &Config::default(), &states)?;
-    // Loading has read all of the kernel's types, each time.
+    // Each load has read all of the kernel's types.
     trim();
-    // What is left is enough for all that follows.
+    // The privileges that are left are enough for all later steps.
     caps::drop().map_err(|errno| Error::System { what: "give up privileges", source: errno.into() })?;
     log::info!("privileges left: {}", caps::describe());
     serve(settings, &states, point, &events)?;
@@ -147,7 +147,7 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
     Ok(())
 }
 
-/// Serves these states until a signal ends it.
+/// Serves these states until a signal ends the daemon.
 fn serve(settings: &Settings, states: &[Arc<dyn State>], point: Point, events: &Events) -> Result<(), Error> {
     let mut config = settings.config.clone();
     let (cost, keeper) = Cost::new(states.to_vec(), config.overhead_budget);
@@ -159,7 +159,7 @@ fn serve(settings: &Settings, states: &[Arc<dyn State>], point: Point, events: &
     let mut tree = Served::start(point, settings, samples, service, events)?;
     let keeper = keeper.start().map_err(system("start threads"))?;
     let mut notify = Notify::new(Instant::now());
-    // Without a watchdog nobody wants to know.
+    // Only the watchdog needs the echo.
     let echo = notify.deadline().map(|_| Echo::start(&settings.mount, &pulse)).transpose();
     let echo = echo.map_err(system("start threads"))?;
     let status = status(states);
@@ -192,7 +192,7 @@ fn serve(settings: &Settings, states: &[Arc<dyn State>], point: Point, events: &
     Ok(())
 }
 
-/// What answers whoever uses the tree: threads, and the statistics that they read and set.
+/// Makes the service that answers requests to the tree: its threads, and the statistics that they read and set.
 fn service(
     states: &[Arc<dyn State>],
     cost: &Arc<Cost>,
@@ -218,7 +218,7 @@ fn service(
         store: Arc::new(statistics),
         shares,
         readers,
-        // One after the other, as setting is.
+        // One thread: settings are set one after the other.
         setter: Workers::start("set", 1, pulse).map_err(system("start threads"))?,
         pulse: Arc::clone(pulse),
     }))
@@ -228,11 +228,11 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |source| Error::System { what, source }
 }
 
-/// Removes all that a daemon has pinned, which ends its statistics. Returns what it removed.
+/// Removes all pins of a daemon, which ends its statistics. Returns the removed paths.
 ///
 /// # Errors
 ///
-/// When a daemon runs, or something can't be removed.
+/// When a daemon runs, or a pin can't be removed.
 pub fn unload(pins: &Path, pid_file: &Path, backend: &mut dyn Backend) -> Result<Vec<PathBuf>, Error> {
     let _lock = Lock::take(pid_file).map_err(|error| match error {
         NoLock::Running(pid) => {
@@ -244,7 +244,7 @@ pub fn unload(pins: &Path, pid_file: &Path, backend: &mut dyn Backend) -> Result
     Ok(backend.remove(pins)?)
 }
 
-/// Why a second daemon does not start, and what to do where the first does not answer.
+/// Says why a second daemon does not start and, if the first daemon does not answer, what to do.
 fn no_lock(error: &NoLock, mount: &Path) -> Error {
     let silent = matches!(error, NoLock::Running(_)).then(|| mount::is_silent(mount)).flatten();
     Error::Daemon(match silent {
@@ -259,7 +259,7 @@ fn status(states: &[Arc<dyn State>]) -> String {
     format!("counting {}", samples.join(", "))
 }
 
-/// Reads the configuration again, and sets what can be set while the daemon runs.
+/// Reads the configuration again, and applies the settings that can change while the daemon runs.
 fn reload(origin: &Origin, config: &mut Config, states: &[Arc<dyn State>], cost: &Cost) {
     let (new, file) = match origin.read() {
         Ok(read) => read,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The mount point of the tree: made ready, mounted, watched, and given back.
+//! The mount point of the tree: prepares it, mounts the tree, watches the mount, and unmounts.
 //!
-//! The tree is mounted by the daemon itself, not through the setuid helper of libfuse: the daemon is root, and it must
-//! be able to take the mount away while somebody still has a file of it open.
+//! The daemon mounts the tree itself, without the setuid helper of libfuse. The daemon is root, and it must be able to unmount
+//! the tree while another process still has one of its files open.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,36 +24,36 @@ use super::tree::fuse::TreeFs;
 use super::{caps, handshake};
 use crate::error::Error;
 
-/// What mountinfo calls the tree.
+/// The type of the tree's file system in mountinfo.
 const FS_TYPE: &str = "fuse.topstat";
 const SOURCE: &str = "topstat";
 const DEVICE: &str = "/dev/fuse";
 
-/// Threads that take requests off the kernel: one that answers while another waits for the next.
+/// The threads that take requests from the kernel: one answers while the other waits for the next request.
 const REQUEST_THREADS: usize = 2;
 
-/// The most dead trees that are taken away, where they lie on top of each other. A daemon that was killed leaves one, and
-/// the next daemon takes it away. So many can only have been put there on purpose.
+/// The most dead trees on one mount point that are unmounted. A killed daemon leaves one, and the next daemon unmounts it. This
+/// many trees can only have been put there on purpose.
 const MOST_STALE: usize = 16;
 
-/// How long to wait, at the end, for those who have files of the tree open.
+/// How long to wait at the end for other processes to close files of the tree.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How often mounts are listed at the end, where that fails for a moment: what is not found then is left.
+/// How often to list the mounts at the end, in case that fails for a moment. A tree that is not found then stays.
 const LISTS: usize = 3;
 
 /// Why there is no tree.
 #[derive(Debug, thiserror::Error)]
 pub enum NoTree {
-    /// The host can't have one. All else works.
+    /// The host can't have a tree. All else works.
     #[error("no FUSE on this host: {0}")]
     NoFuse(String),
-    /// The mount point can't be used: somebody has to choose another one, or clear it.
+    /// The mount point can't be used: the administrator has to choose another one, or clear it.
     #[error("cannot mount the tree at {}: {why}", .at.display())]
     Unusable {
         /// The mount point.
         at: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the mount point.
         why: String,
     },
 }
@@ -64,12 +64,12 @@ impl From<NoTree> for Error {
     }
 }
 
-/// The tree, mounted. Dropping it unmounts.
+/// The mounted tree. The drop of this value unmounts it.
 pub struct Mounted {
     at: PathBuf,
-    /// The number that the kernel has given to the mounted file system: what tells it from one mounted over it.
+    /// The kernel's number for the mounted file system. It tells the tree from a file system mounted over it.
     device: String,
-    /// The daemon has made the directory, and removes it when it is not needed any more.
+    /// Whether the daemon has made the directory. It then removes the directory when it is no longer needed.
     created: bool,
     ended: Receiver<()>,
     over: bool,
@@ -79,18 +79,18 @@ pub struct Mounted {
 #[derive(Debug)]
 pub struct Point {
     at: PathBuf,
-    /// The daemon has made the directory, and removes it when it is not needed any more.
+    /// Whether the daemon has made the directory. It then removes the directory when it is no longer needed.
     created: bool,
-    /// How many dead trees were taken away.
+    /// How many dead trees were unmounted.
     pub stale: usize,
 }
 
 impl Point {
-    /// Makes the directory ready: creates it where it is missing, and takes away what killed daemons have left there.
+    /// Prepares the directory: makes it if it is missing, and unmounts trees that killed daemons have left.
     ///
     /// # Errors
     ///
-    /// [`NoTree::Unusable`]: something else is mounted there, it is not empty, it can't be made.
+    /// [`NoTree::Unusable`]: something else is mounted there, or the directory is not empty or can't be made.
     pub fn prepare(at: &Path) -> Result<Self, NoTree> {
         let unusable = |why: String| NoTree::Unusable { at: at.to_owned(), why };
         let created = create(at).map_err(|e| unusable(format!("the directory can't be made: {e}")))?;
@@ -99,7 +99,7 @@ impl Point {
             Ok((at, stale)) => Ok(Self { at, created, stale }),
             Err(why) => {
                 if created {
-                    // Nothing is in it but what somebody else has put there meanwhile, and then it stays.
+                    // This removes only an empty directory: files that another program has put there since then stay.
                     let _ = std::fs::remove_dir(at);
                 }
                 Err(unusable(why))
@@ -107,7 +107,8 @@ impl Point {
         }
     }
 
-    /// Mounts the tree here, and serves it by threads of its own. `on_end` is called when it was unmounted, by whomever.
+    /// Mounts the tree here, and serves it in separate threads. `on_end` is called after the tree was unmounted, by this or by
+    /// another process.
     ///
     /// # Errors
     ///
@@ -124,12 +125,12 @@ impl Point {
         let number = match top_mount(&at) {
             Ok(mount) => mount.map(|mount| mount.majmin).unwrap_or_default(),
             Err(error) => {
-                // What can't be told from others at the end would be left there.
+                // A tree that can't be told from other mounts would stay mounted at the end.
                 let _ = caps::raised(|| rustix::mount::unmount(&at, UnmountFlags::DETACH));
                 return Err(unusable(error.to_string()));
             }
         };
-        // From here on whatever fails unmounts.
+        // From here on, each failure drops `mounted`, which unmounts the tree.
         let created = std::mem::take(&mut self.created);
         let mounted = Mounted { at: at.clone(), device: number, created, ended, over: false };
         let mut config = Config::default();
@@ -138,9 +139,9 @@ impl Point {
         config.clone_fd = true;
         let session = handshake::session(tree, device, config).map_err(|error| unusable(error.to_string()))?;
         let serve = move || {
-            // And so for the threads that it starts.
+            // The threads that this thread starts inherit the privileges.
             caps::serve_only();
-            // How it ended makes no difference: there is no tree any more.
+            // The result makes no difference: there is no tree any more.
             let _ = session.run();
             let _ = end.send(());
             on_end();
@@ -161,20 +162,20 @@ impl Drop for Point {
 }
 
 impl Mounted {
-    /// Where it is.
+    /// The mount point.
     pub fn at(&self) -> &Path {
         &self.at
     }
 
-    /// Whether it was unmounted, and nobody has a file of it open any more.
+    /// Whether the tree was unmounted, and no process has a file of it open any more.
     pub fn is_over(&mut self) -> bool {
         self.over = self.over || self.ended.try_recv().is_ok();
         self.over
     }
 
-    /// Whether it is mounted, even if something else was mounted over it.
+    /// Whether the tree is mounted, even if something else was mounted over it.
     pub fn is_there(&self) -> bool {
-        // Where mounts can't be listed it counts as mounted: it must not be mounted twice.
+        // If mounts can't be listed, the tree counts as mounted: it must not be mounted twice.
         mounts(&self.at).map_or(true, |mounts| mounts.iter().any(|mount| mount.majmin == self.device))
     }
 }
@@ -183,25 +184,24 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let top = (0..LISTS).find_map(|_| top_mount(&self.at).ok()).flatten();
         let ours = top.is_some_and(|mount| mount.majmin == self.device);
-        // Lazily: whoever has a file open may go on holding it, and gets no more out of it.
+        // A lazy unmount: a process may keep a file of the tree open, but can read no more from it.
         let unmount = || rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
         if ours && caps::raised(unmount).is_ok() && !self.is_over() {
             let _ = self.ended.recv_timeout(PATIENCE);
         }
-        // Where somebody else has unmounted it, the directory may have another use by now.
+        // If another process has unmounted the tree, the directory may have another use by now.
         if ours && self.created {
             let _ = std::fs::remove_dir(&self.at);
         }
     }
 }
 
-/// Whether a tree is mounted there, dead or alive. Looks at the list of mounts and not at the tree, which might not
-/// answer.
+/// Whether a tree, dead or alive, is mounted there. This reads the list of mounts and not the tree, which might not answer.
 pub fn is_tree(at: &Path) -> bool {
     real(at).and_then(|at| top_mount(&at)).is_ok_and(|mount| mount.is_some_and(|mount| mount.fs_type == FS_TYPE))
 }
 
-/// What to do about a tree that is there and answers nobody.
+/// Advice about a mounted tree that does not answer.
 pub fn silent(at: &Path) -> String {
     let number = real(at).ok().and_then(|at| top_mount(&at).ok().flatten()).and_then(|mount| {
         let (_, number) = mount.majmin.split_once(':')?;
@@ -217,12 +217,12 @@ pub fn silent(at: &Path) -> String {
     )
 }
 
-/// What to do about the tree there, if there is one and it answers nobody.
+/// Advice about the tree at this path, if one is mounted there and does not answer.
 pub fn is_silent(at: &Path) -> Option<String> {
     (is_tree(at) && matches!(probe::ask(at), Ok(Answer::None))).then(|| silent(at))
 }
 
-/// The path without links. The last name is not looked at: a dead tree there answers nothing.
+/// The path without symbolic links. The last name is not looked up: a dead tree there gives no answer.
 fn real(at: &Path) -> io::Result<PathBuf> {
     match (at.parent(), at.file_name()) {
         (Some(parent), Some(name)) if parent.as_os_str().is_empty() => Ok(Path::new(".").canonicalize()?.join(name)),
@@ -231,12 +231,12 @@ fn real(at: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// What is mounted there; the uppermost, if it is several.
+/// The uppermost mount at a path.
 fn top_mount(at: &Path) -> io::Result<Option<MountInfo>> {
     Ok(mounts(at)?.pop())
 }
 
-/// All that is mounted there, the uppermost last.
+/// All mounts at a path, the uppermost last.
 fn mounts(at: &Path) -> io::Result<Vec<MountInfo>> {
     let at = escaped(at);
     let mounts = Process::myself().and_then(|me| me.mountinfo());
@@ -244,7 +244,7 @@ fn mounts(at: &Path) -> io::Result<Vec<MountInfo>> {
     Ok(mounts.0.into_iter().filter(|mount| mount.mount_point.as_os_str() == at).collect())
 }
 
-/// A path as it is in mountinfo: see proc_pid_mountinfo(5).
+/// A path in the form of mountinfo: see proc_pid_mountinfo(5).
 fn escaped(path: &Path) -> OsString {
     let escape = |byte: &u8| match byte {
         b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{byte:03o}").into_bytes(),
@@ -253,19 +253,18 @@ fn escaped(path: &Path) -> OsString {
     OsString::from_vec(path.as_os_str().as_bytes().iter().flat_map(escape).collect())
 }
 
-/// Makes the directory, if it is not there. Says whether it did.
+/// Makes the directory if it is missing. Returns whether it has made it.
 fn create(at: &Path) -> io::Result<bool> {
     use std::os::unix::fs::DirBuilderExt;
     match std::fs::DirBuilder::new().mode(0o755).create(at) {
         Ok(()) => Ok(true),
-        // Also where a dead tree lies on it, which has no metadata to look at.
+        // A dead tree on the directory gives this error, too; it has no metadata to look at.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Takes dead trees away. Refuses whatever else is mounted there, and a directory with something in it, which the tree
-/// would hide. Says how many it took away.
+/// Unmounts dead trees, and returns how many. Refuses any other mount, and a directory with entries, which the tree would hide.
 fn clear(at: &Path) -> Result<usize, String> {
     let mut stale = 0;
     while let Some(mount) = top_mount(at).map_err(|e| e.to_string())? {
@@ -309,7 +308,7 @@ fn open_device() -> Result<OwnedFd, NoTree> {
 
 fn mount_at(at: &Path, device: &OwnedFd) -> rustix::io::Result<()> {
     let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::NOATIME;
-    // Everybody gets as far as the modes that the kernel checks let them.
+    // All users have access, within the modes, which the kernel checks.
     let options =
         format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", device.as_raw_fd());
     let options = std::ffi::CString::new(options).map_err(|_| Errno::INVAL)?;

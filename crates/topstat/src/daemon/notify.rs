@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What systemd is told, where it started the daemon (`Type=notify-reload`): ready, reloading, stopping, alive. Without
-//! systemd nothing happens.
+//! Notifies systemd, if it started the daemon (`Type=notify-reload`), that the daemon is ready, reloading, stopping or alive.
+//! Without systemd nothing happens.
 
 use std::time::{Duration, Instant};
 
@@ -16,26 +16,27 @@ pub struct Notify {
 
 #[derive(Debug)]
 struct Watchdog {
-    /// How often to say that the daemon is alive: half of what it is given, as sd_watchdog_enabled(3) advises.
+    /// How often to report that the daemon is alive: half of the watchdog's limit, as sd_watchdog_enabled(3) advises.
     every: Duration,
     next: Instant,
-    /// A thread was stuck the last time, and the log has it.
+    /// A thread was stuck at the last check, and the log reports it.
     stuck: bool,
 }
 
 impl Notify {
-    /// As the environment has it.
+    /// Takes the watchdog's limit from the environment.
     pub fn new(now: Instant) -> Self {
         let every = sd_notify::watchdog_enabled().map(|limit| limit / 2).filter(|every| !every.is_zero());
         Self { watchdog: every.map(|every| Watchdog { every, next: now, stuck: false }) }
     }
 
-    /// The daemon serves.
+    /// Reports that the daemon serves.
     pub fn ready(&self, status: &str) {
         send(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The configuration is being read again; [`Self::ready`] follows. The time tells systemd that it is this SIGHUP's.
+    /// Reports that the configuration is being read again. [`Self::ready`] follows. By the time in the report systemd knows that
+    /// it is for this SIGHUP.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => send(&[NotifyState::Reloading, now]),
@@ -43,7 +44,7 @@ impl Notify {
         }
     }
 
-    /// The daemon is about to end.
+    /// Reports that the daemon is about to end.
     pub fn stopping(&self) {
         send(&[NotifyState::Stopping]);
     }
@@ -53,9 +54,9 @@ impl Notify {
         self.watchdog.as_ref().map(|watchdog| watchdog.next)
     }
 
-    /// Tells systemd that all is well, if it is time, and if no thread that serves has been at one piece of work for as long
-    /// as from one such time to the next. systemd kills a daemon from which it has heard nothing for long enough, and
-    /// starts it anew. Says whether it was time.
+    /// Reports to systemd that all is well, if the time for it has come and no serving thread has worked on one piece of work for
+    /// as long as the time between two reports. Without reports systemd kills the daemon after a limit, and starts it anew.
+    /// Returns whether the time had come.
     pub fn alive(&mut self, now: Instant, pulse: &Pulse) -> bool {
         let Some(watchdog) = self.watchdog.as_mut().filter(|watchdog| now >= watchdog.next) else { return false };
         watchdog.next = now + watchdog.every;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `<root>/self` says: one report, [`Own`], which is serialised as JSON and written as text.
+//! The content of `<root>/self`: one report, [`Own`], as JSON and as text.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -28,7 +28,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// This one, as /proc has it; what /proc does not tell is 0.
+    /// This process, as /proc has it. A figure that /proc lacks is 0.
     pub fn own() -> Self {
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let cpu_ns = u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(cpu.tv_nsec).unwrap_or(0);
@@ -46,7 +46,7 @@ impl Process {
     }
 }
 
-/// Who uses the tree, and how much of it.
+/// The use of the tree, in all and by user.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tree {
     handles: Used,
@@ -54,11 +54,11 @@ pub struct Tree {
     self_bytes: Used,
     waiting: usize,
     working: usize,
-    /// Those with the most.
+    /// The users with the most use.
     users: Vec<User>,
 }
 
-/// What is used of a pool that has parts: root's, and that of all others.
+/// The used amounts of a pool with two parts: root's part, and the part of all other users.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Used {
     root: usize,
@@ -83,11 +83,11 @@ struct User {
     working: usize,
 }
 
-/// Users that are listed.
+/// The most users that are listed.
 const MOST_USERS: usize = 16;
 
 impl Tree {
-    /// As it is now.
+    /// The present use.
     pub fn new(shares: &Shares, workers: &Workers) -> Self {
         let mut by_uid: BTreeMap<u32, User> = BTreeMap::new();
         let mut used = |pool: &Pool, of: fn(&mut User) -> &mut usize| {
@@ -112,7 +112,7 @@ impl Tree {
     }
 }
 
-/// What is remembered of cgroups' paths.
+/// The remembered paths of cgroups.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Paths {
     entries: usize,
@@ -120,7 +120,7 @@ struct Paths {
     most_bytes: usize,
 }
 
-/// The document.
+/// The report.
 #[derive(Debug, Serialize)]
 pub struct Own {
     time: String,
@@ -129,7 +129,7 @@ pub struct Own {
     process: Process,
     since: String,
     uptime_s: f64,
-    /// Of one CPU, since the daemon began: 0 to 1 and more.
+    /// The share of one CPU since the daemon began: 0 to 1 and more.
     cpu_share: f64,
     map_bytes: Option<u64>,
     object_bytes: Option<u64>,
@@ -147,7 +147,7 @@ pub struct Own {
 struct Sample {
     sample: String,
     objects: u64,
-    /// How it is counted, where there is a choice.
+    /// How the sample is counted, if there is a choice.
     way: Option<&'static str>,
     tables: Vec<Table>,
 }
@@ -171,7 +171,7 @@ struct Budget {
 }
 
 impl Own {
-    /// All of it, at this moment.
+    /// The report of this moment.
     pub fn new(report: &Report<'_>, process: Process, tree: Tree, paths: Remembered) -> Self {
         let Shown { measured, failed, budget, level, exhausted, changes } = report.shown.clone();
         let uptime_s = report.uptime.as_secs_f64();
@@ -200,12 +200,13 @@ impl Own {
         }
     }
 
-    /// One line.
+    /// The report as one line of JSON.
     pub fn json(&self) -> String {
         serde_json::to_string(self).expect("numbers and texts serialise") + "\n"
     }
 
-    /// For eyes, and for awk: a name, a tab, a value; then lists, each with its columns' names.
+    /// The report as text, for people and for awk: lines with a name, a tab and a value; then lists, each with a line of column
+    /// names.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: &dyn Display| text += &format!("{name}\t{value}\n");
@@ -291,7 +292,7 @@ impl Own {
     }
 }
 
-/// What `self` says of the samples of a state.
+/// The entries of `self` for the samples of a state.
 fn samples(state: &dyn State) -> impl Iterator<Item = Sample> {
     state.samples().iter().map(move |sample| {
         let table = |table: &Arc<TableInfo>| {

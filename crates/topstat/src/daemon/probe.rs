@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Asks a tree whether anybody answers, without being held up by it.
+//! Asks a tree whether its daemon answers, without blocking on the answer.
 //!
-//! A program that asks a FUSE file system whose daemon is stopped has to wait. Where the daemon has taken the request
-//! already, nothing ends that wait, not even SIGKILL; and a process can't end while one of its threads waits like that.
-//! Therefore a child process asks: it keeps nothing open, and nobody has to wait for its end.
+//! A process that accesses a FUSE file system whose daemon is stopped has to wait. If the daemon has already taken the request,
+//! nothing ends this wait, not even SIGKILL, and a process can't end while one of its threads waits like this. Therefore a child
+//! process asks. It keeps only a pipe open, and no other process has to wait for its end.
 
 use std::ffi::CString;
 use std::io;
@@ -16,17 +16,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// How long a tree may take to answer: a thousand times as long as one takes on a busy host.
+/// How long a tree may take to answer: a thousand times as long as a tree takes on a busy host.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a tree has answered.
+/// The answer of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Anything, if only that asking is not allowed.
+    /// The tree has answered, even if only with an error.
     Alive,
-    /// The process behind it is no more, or the kernel has ended the connection to it.
+    /// The process that serves the tree has ended, or the kernel has ended the connection to it.
     Dead,
-    /// Nothing within [`PATIENCE`].
+    /// No answer within [`PATIENCE`].
     None,
 }
 
@@ -37,11 +37,11 @@ const DEAD: u8 = 1;
 ///
 /// # Errors
 ///
-/// When there can be no child to ask.
+/// When the path contains a zero byte, or when no pipe or no child process can be made.
 pub fn ask(at: &Path) -> io::Result<Answer> {
     let path = CString::new(at.as_os_str().as_bytes())?;
     let (answers, answer) = pipe_with(PipeFlags::CLOEXEC)?;
-    // SAFETY: the child calls nothing but the system, as whoever is forked off a process with threads must.
+    // SAFETY: the child only makes system calls, as is required after a fork of a process with threads.
     let child = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => child(&path, answer.as_raw_fd()),
@@ -49,8 +49,8 @@ pub fn ask(at: &Path) -> io::Result<Answer> {
     };
     drop(answer);
     let answer = wait(&answers);
-    // Dead or about to be, unless it waits for what nobody can end: then it is left to init.
-    // SAFETY: it is our child, and nobody has waited for it.
+    // The child has ended or is about to end, unless it is in a wait that nothing can end. In that case it is left to init.
+    // SAFETY: it is our child, and no call has waited for it before.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         let flags = if answer == Answer::None { libc::WNOHANG } else { 0 };
@@ -61,12 +61,12 @@ pub fn ask(at: &Path) -> io::Result<Answer> {
 
 fn child(path: &CString, answer: RawFd) -> ! {
     let tell = |answered: u8| {
-        // SAFETY: a byte that lives long enough.
+        // SAFETY: the pointer is to one byte, which outlives the call.
         unsafe { libc::write(answer, std::ptr::from_ref(&answered).cast(), 1) };
     };
-    // Whatever has a lock, or would be closed, must not wait for this process: all but the pipe.
+    // Closes all files but the pipe: no lock on a file and no close of a file must wait for the end of this process.
     let close = |from: libc::c_uint, to: libc::c_uint| {
-        // SAFETY: this process owns no file. Before Linux 5.9 it fails, and they stay open.
+        // SAFETY: this process owns no file. Before Linux 5.9 the call fails, and the files stay open.
         unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) };
     };
     let kept = libc::c_uint::try_from(answer).unwrap_or(0);
@@ -78,7 +78,7 @@ fn child(path: &CString, answer: RawFd) -> ! {
         Err(Errno::NOTCONN | Errno::CONNABORTED) => tell(DEAD),
         _ => tell(ALIVE),
     }
-    // SAFETY: nothing of the parent's is run at exit.
+    // SAFETY: the call runs no code of the parent at exit.
     unsafe { libc::_exit(0) }
 }
 
@@ -98,7 +98,7 @@ fn wait(answers: &impl std::os::fd::AsFd) -> Answer {
             Err(Errno::INTR) => continue,
             Ok(1) if answered[0] == ALIVE => Answer::Alive,
             Ok(1) => Answer::Dead,
-            // It was killed.
+            // The child was killed.
             _ => Answer::None,
         };
     }

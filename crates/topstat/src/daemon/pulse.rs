@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether all threads that serve make progress. The watchdog is fed only while they do.
+//! Checks whether all serving threads make progress. The watchdog is fed only while they do.
 //!
-//! Each thread that answers requests or takes snapshots has a [`Beat`], which says since when it has been at one piece of
-//! work. A thread that waits for work is well. A queue of work has a beat, too: it says since when something in the queue
-//! could begin that no thread has taken. And an [`Echo`], a thread of its own, asks the daemon's own tree something, as any
-//! user would: so the way through the kernel is known to be open.
+//! Each thread that answers requests or takes snapshots has a [`Beat`], which records since when the thread has worked on one
+//! piece of work. A thread that waits for work is well. A queue of work has a beat, too: it records since when work that may
+//! begin has waited for a thread. The thread of an [`Echo`] sends a request to the daemon's own tree, as any user would. So the
+//! way through the kernel is known to be open.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use super::caps;
 
 use crate::lock::lock;
 
-/// The threads that serve.
+/// The serving threads.
 #[derive(Debug)]
 pub struct Pulse {
     begun: Instant,
@@ -25,7 +25,7 @@ pub struct Pulse {
     threads: Mutex<Vec<Weak<Beat>>>,
 }
 
-/// What one thread is at.
+/// The progress of one thread or queue.
 #[derive(Debug)]
 pub struct Beat {
     name: String,
@@ -34,7 +34,7 @@ pub struct Beat {
     since: AtomicU64,
 }
 
-/// A piece of work, until this is dropped.
+/// A piece of work. The drop of this value ends it.
 #[derive(Debug)]
 pub struct Working(Arc<Beat>);
 
@@ -45,7 +45,7 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// Has a thread watched, for as long as it keeps what this gives.
+    /// Watches a thread, until it drops the returned beat.
     pub fn thread(&self, name: String) -> Arc<Beat> {
         let beat = Arc::new(Beat { name, begun: self.begun, since: AtomicU64::new(0) });
         let mut threads = lock(&self.threads);
@@ -54,7 +54,7 @@ impl Pulse {
         beat
     }
 
-    /// A thread that has been at one piece of work for this long, and for how long: the one that has been the longest.
+    /// The thread that has worked longest on one piece of work, and for how long, if that is at least `long`.
     pub fn stuck(&self, long: Duration) -> Option<(String, Duration)> {
         let threads = lock(&self.threads);
         let working = threads.iter().filter_map(Weak::upgrade).filter_map(|beat| Some((beat.working_for()?, beat)));
@@ -64,18 +64,18 @@ impl Pulse {
 }
 
 impl Beat {
-    /// Says that a piece of work begins, which ends when what this gives is dropped.
+    /// Records that a piece of work begins. It ends when the returned value is dropped.
     pub fn working(self: &Arc<Self>) -> Working {
         self.since.store(self.now() + 1, Ordering::Relaxed);
         Working(Arc::clone(self))
     }
 
-    /// The same for a queue: something in it waits for a thread from now on, or nothing does any more.
+    /// Records for a queue that work waits for a thread from now on, or that no work waits any more.
     pub fn waits(&self, waits: bool) {
         self.since.store(if waits { self.now() + 1 } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Whether [`Beat::waits`] or [`Beat::working`] has said so.
+    /// Whether [`Beat::waits`] or [`Beat::working`] has recorded waiting or begun work.
     pub fn is_waiting(&self) -> bool {
         self.since.load(Ordering::Relaxed) > 0
     }
@@ -96,16 +96,16 @@ impl Drop for Working {
     }
 }
 
-/// The thread that asks the daemon's own tree.
+/// The thread that sends requests to the daemon's own tree.
 #[derive(Debug)]
 pub struct Echo(SyncSender<()>);
 
 impl Echo {
-    /// Starts it, for the tree at this path. While no tree is mounted there the directory answers, which is as good.
+    /// Starts the thread, for the tree at this path. While no tree is mounted there, the directory answers, which serves as well.
     ///
     /// # Errors
     ///
-    /// When there can be no more threads.
+    /// When the thread can't be started.
     pub fn start(at: &Path, pulse: &Pulse) -> io::Result<Self> {
         let (asked, asks) = sync_channel(1);
         let (at, beat) = (at.to_owned(), pulse.thread("topstat-echo".to_owned()));
@@ -117,26 +117,26 @@ impl Echo {
             }
             while asks.recv() == Ok(()) {
                 let _working = beat.working();
-                // Any answer will do, an error too.
+                // Any answer will do, even an error.
                 let _ = rustix::fs::statfs(&at);
             }
         })?;
         Ok(Self(asked))
     }
 
-    /// Has it ask. Where it still waits for an answer, it does not ask twice.
+    /// Makes the thread send a request. While the thread waits for an answer, at most one further request is queued.
     pub fn ask(&self) {
         let _ = self.0.try_send(());
     }
 }
 
-/// Gives this thread a table of open files of its own, with nothing but the standard ones in it.
+/// Gives this thread a separate table of open files, with only the standard files in it.
 ///
-/// When the daemon is killed while this thread waits for its own tree, the kernel can end that wait only once the tree's
-/// device is closed; which it never would be if this thread, which can't end before, had it open, too.
+/// If the daemon is killed while this thread waits for the daemon's own tree, the kernel can end the wait only once the tree's
+/// device is closed. This thread can't end before. If it had the device open, too, the device would never be closed.
 fn without_files() -> bool {
     const FIRST: libc::c_uint = 3;
-    // SAFETY: the table is this thread's alone from then on (CLOSE_RANGE_UNSHARE), and the thread owns no file.
+    // SAFETY: only this thread uses the table from then on (CLOSE_RANGE_UNSHARE), and the thread owns no file.
     unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) == 0 }
 }
 

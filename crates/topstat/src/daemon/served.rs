@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tree while the daemon runs: mounted, missed when it is gone, and mounted again.
+//! Keeps the tree mounted while the daemon runs: mounts it, notices when it was unmounted, and mounts it again.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use super::tree::fuse::{Service, TreeFs};
 use super::{Settings, handshake};
 use crate::error::Error;
 
-/// The tree of a daemon. Dropping it unmounts.
+/// The tree of a daemon. The drop of this value unmounts the tree.
 pub struct Served<'a> {
     settings: &'a Settings,
     samples: Vec<Arc<SampleInfo>>,
     service: Arc<Service>,
     events: &'a Events,
-    /// Nothing where the host can't have a tree, or somebody has unmounted it.
+    /// `None` if the host can't have a tree, or if another program has unmounted it.
     mounted: Option<Mounted>,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Served<'a> {
     ///
     /// # Errors
     ///
-    /// When the mount point can't be used. A host that can't have any tree is none: the log says so.
+    /// When the mount point can't be used. A host that can't have a tree is no error: the log reports it.
     pub fn start(
         point: Point,
         settings: &'a Settings,
@@ -57,12 +57,13 @@ impl<'a> Served<'a> {
         Ok(())
     }
 
-    /// Mounts it once more where it is not there. A mistake now must not end what has run for long.
+    /// Mounts the tree again if it is not mounted. The log gets any failure: a mistake now must not end a daemon that has run for
+    /// long.
     pub fn mount_again(&mut self) {
         if self.is_there() {
             return;
         }
-        // The dead one goes first.
+        // The dead tree is dropped first.
         drop(self.mounted.take());
         let point = Point::prepare(&self.settings.mount).map_err(Error::from);
         if let Err(error) = point.and_then(|point| self.mount(point)) {
@@ -70,8 +71,7 @@ impl<'a> Served<'a> {
         }
     }
 
-    /// What is to be done when a tree was unmounted. At the end of the daemon, or once it is mounted again, that is no
-    /// news.
+    /// Handles the unmount of a tree. Does nothing at the end of the daemon, or if the tree is mounted again.
     pub fn unmounted(&mut self) {
         let at = self.settings.mount.display();
         if !self.mounted.as_mut().is_some_and(Mounted::is_over) {

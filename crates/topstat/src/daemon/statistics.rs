@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands behind the files: the states of all families, and readers of them.
+//! The content of the tree's files: the states of all families, and their readers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,23 +16,23 @@ use super::tree::{File, Kind, Place};
 
 use crate::lock::lock;
 
-/// The states of all families that are loaded.
+/// The states of all loaded families.
 pub struct Statistics {
     families: Vec<Serving>,
-    /// Which family a sample is of.
+    /// The index of each sample's family.
     family_of: HashMap<String, usize>,
-    /// What makes the report of `self`, in a daemon.
+    /// Makes the report of `self`. Only a daemon has it.
     own: Option<OwnReport>,
 }
 
-/// A family: its state, and who reads it.
+/// A family: its state and its readers.
 struct Serving {
     state: Arc<dyn State>,
     readers: Readers,
 }
 
 impl Statistics {
-    /// The statistics of these states. At most so many threads read each of them at once.
+    /// The statistics of these states. At most `readers` threads read each state at once.
     pub fn new(states: Vec<Arc<dyn State>>, readers: usize, own: Option<OwnReport>) -> Self {
         let serving = |state| Serving { state, readers: Readers::new(readers) };
         let families: Vec<_> = states.into_iter().map(serving).collect();
@@ -48,7 +48,7 @@ impl Statistics {
         self.families.iter().flat_map(|serving| serving.state.samples()).cloned().collect()
     }
 
-    /// Makes a reader for each family now, so that the first who asks does not wait for the verifier.
+    /// Makes a reader for each family now, so that the first request does not wait for the verifier.
     ///
     /// # Errors
     ///
@@ -60,11 +60,11 @@ impl Statistics {
         Ok(())
     }
 
-    /// What a table is set to.
+    /// The settings of a table.
     ///
     /// # Errors
     ///
-    /// When it is not one of those loaded.
+    /// When the table is not loaded.
     pub fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
         self.serving(table)?.state.settings(table)
     }
@@ -74,7 +74,7 @@ impl Statistics {
         index.map(|index| &self.families[*index]).ok_or_else(|| Error::NotLoaded(table.path()))
     }
 
-    /// Whether this directory is of a sample that is loaded.
+    /// Whether the sample of this directory is loaded. This is always true for the root.
     pub fn has(&self, place: &Place) -> bool {
         match place {
             Place::Root => true,
@@ -92,7 +92,7 @@ impl Statistics {
         }
     }
 
-    /// The states of those tables.
+    /// The states of the tables that a setting of this directory concerns.
     fn states(&self, place: &Place) -> Result<Vec<Arc<dyn State>>, Error> {
         let sample = match place {
             Place::Table(table) => &table.sample,
@@ -103,8 +103,8 @@ impl Statistics {
         Ok(vec![Arc::clone(&self.families[*index].state)])
     }
 
-    /// What this setting is. A switch of a sample or of the root that differs between tables is off: that can be only where
-    /// somebody has written to the maps by other means.
+    /// The value of this setting. A switch of a sample or of the root counts as off if its tables differ. They can differ only if
+    /// another program has written to the maps.
     fn get(&self, place: &Place, setting: Setting) -> Result<u32, Error> {
         let mut all = None;
         for table in self.tables(place) {
@@ -122,11 +122,11 @@ impl Statistics {
         Ok(all.unwrap_or(0))
     }
 
-    /// Sets it, from the next push on: in all tables that it concerns, or in none.
+    /// Changes this setting in all tables that it concerns, or in no table. The new value holds from the next push on.
     ///
     /// # Errors
     ///
-    /// When it is out of range.
+    /// When the value is out of range.
     pub fn set(&self, place: &Place, setting: Setting, value: u32) -> Result<(), Error> {
         let concerned = self.tables(place);
         update_all(&self.states(place)?, |table, settings| {
@@ -149,7 +149,7 @@ impl Statistics {
         self.own.as_ref().map(|own| own()).ok_or_else(|| Error::NotLoaded(file.path()))
     }
 
-    /// The text of a file, as of now.
+    /// The present text of a file.
     ///
     /// # Errors
     ///
@@ -179,13 +179,13 @@ impl Statistics {
             }
             (Kind::Own, _) => Ok(self.own(file)?.text().into_bytes()),
             (Kind::OwnJson, _) => Ok(self.own(file)?.json().into_bytes()),
-            // The tree has these below tables only.
+            // The tree has these files in directories of tables only.
             (Kind::Type | Kind::Stat | Kind::Json | Kind::Dump, _) => Err(Error::NotLoaded(file.path())),
         }
     }
 }
 
-/// What makes the report that `self` is. It takes a millisecond or so.
+/// Makes the report of `self`. This takes about a millisecond.
 pub type OwnReport = Arc<dyn Fn() -> Own + Send + Sync>;
 
 impl Store for Statistics {
@@ -213,7 +213,7 @@ fn failure(error: Error) -> Failure {
 }
 
 impl Serving {
-    /// Lends a reader that nobody else uses.
+    /// Lends a reader that no other thread uses.
     fn with_reader<T>(&self, read: impl FnOnce(&mut dyn Source) -> Result<T, Error>) -> Result<T, Error> {
         let mut lent = self.readers.take(&self.state)?;
         // A reader that panics is not given back.
@@ -223,8 +223,8 @@ impl Serving {
     }
 }
 
-/// Readers that wait for work. Each has programs and memory of its own in the kernel, so that they don't disturb each
-/// other, and making one takes the verifier some time: they are kept.
+/// The idle readers of a family. Each reader has its own programs and memory in the kernel, so that readers don't disturb each
+/// other. Readers are kept, since the verifier takes some time for each new one.
 struct Readers {
     pool: Mutex<Pool>,
     freed: Condvar,
@@ -234,11 +234,11 @@ struct Readers {
 #[derive(Default)]
 struct Pool {
     idle: Vec<Box<dyn Source>>,
-    /// Idle or lent.
+    /// The number of readers, idle and lent.
     made: usize,
 }
 
-/// A reader that is lent.
+/// A lent reader.
 struct Lent<'a> {
     source: Option<Box<dyn Source>>,
     from: &'a Readers,
@@ -249,7 +249,7 @@ impl Readers {
         Self { pool: Mutex::default(), freed: Condvar::new(), most: most.max(1) }
     }
 
-    /// One that is idle; a new one while there may be more; else waits for one.
+    /// Takes an idle reader, or makes a new one if there are fewer than `most`, or waits for a reader.
     fn take(&self, state: &Arc<dyn State>) -> Result<Lent<'_>, Error> {
         let mut pool = lock(&self.pool);
         loop {
@@ -263,7 +263,7 @@ impl Readers {
             pool = self.freed.wait(pool).unwrap_or_else(PoisonError::into_inner);
         }
         drop(pool);
-        // Should this fail, dropping what is lent makes room for another try.
+        // If this fails, the drop of `lent` makes room for another try.
         let mut lent = Lent { source: None, from: self };
         lent.source = Some(Arc::clone(state).reader()?);
         Ok(lent)
@@ -275,12 +275,12 @@ impl Lent<'_> {
         &mut **self.source.as_mut().expect("it is there until it is given back")
     }
 
-    /// Gives it back. A reader that is dropped without makes room for a new one.
+    /// Gives the reader back. A reader that is dropped without this call makes room for a new one.
     fn give_back(mut self) {
         let source = self.source.take();
         let mut pool = lock(&self.from.pool);
         pool.idle.extend(source);
-        // The drop of this subtracts one.
+        // The drop of `self` subtracts one.
         pool.made += 1;
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads for work that may take a while, so that the threads that take requests do only what is quick.
+//! Threads for work that may take a while, so that the threads that take requests only do quick work.
 //!
-//! Work comes from users, who may ask for as much as they like. No user can hold up another:
+//! Work comes from users, and each user may ask for any amount. No user can hold up another:
 //!
-//! - **Q1** users of whom work is waiting are served in turn, one piece of work each.
-//! - **Q2** a user's work waits in lines, one for each open file. The lines are served in turn. Of a line, one piece of work
-//!   is done at a time, in the order in which it came.
-//! - **Q3** where there are several threads, a user other than root keeps at most all but one of them at work. So another
-//!   user waits at most for the end of a piece of work that has begun.
-//! - **Q4** of a user, at most [`MOST_WAITING`] pieces of work wait, and each for [`PATIENCE`] at most. Any other is
-//!   [`Refused`]: it is told so, and not done.
+//! - **Q1** users with waiting work are served in turn, one piece of work each.
+//! - **Q2** a user's work waits in lines, one for each open file. The lines are served in turn. Each line does one piece of work
+//!   at a time, in the order of arrival.
+//! - **Q3** if there are several threads, a user other than root occupies at most all but one of them. So another user waits at
+//!   most for the end of a piece of work that has begun.
+//! - **Q4** at most [`MOST_WAITING`] pieces of work of a user wait, each for [`PATIENCE`] at most. Any other piece is
+//!   [`Refused`]: it is called with the reason, and not done.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,22 +20,22 @@ use super::pulse::{Beat, Pulse};
 
 use crate::lock::lock;
 
-/// See Q4. A thread of a tool that reads has one piece waiting, and no tool has as many threads.
+/// See Q4. Each reading thread of a tool has one waiting piece of work, and no tool has this many threads.
 const MOST_WAITING: usize = 1024;
 /// See Q4. Less than the time after which the kernel takes the daemon for dead.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many users are listed: those with the most work waiting.
+/// The most users that are listed: the users with the most waiting work.
 const MOST_LISTED: usize = 16;
 
 /// A piece of work. It is called once, with the reason if it was refused.
 type Work = Box<dyn FnOnce(Result<(), Refused>) + Send>;
 
-/// Why something is not done.
+/// Why a piece of work is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The user has too much waiting.
+    /// The user has too much waiting work.
     Many(u32),
-    /// It has waited too long.
+    /// The piece of work has waited too long.
     Late(u32),
 }
 
@@ -48,24 +48,24 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Threads that do what they are given. They end once they are dropped and have nothing left to do.
+/// Threads that do queued work. Once this is dropped, they end when the queue is empty.
 pub struct Workers {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// There is something to do, or nothing will come any more.
+    /// Signals that work has come, or that no more work will come.
     more: Condvar,
-    /// Since when something could begin that no thread has taken, if anything could. Changed under the lock.
+    /// Since when work that may begin has waited for a thread, if any has. Changed under the lock of `queue`.
     untaken: Arc<Beat>,
 }
 
-/// The work that waits, and of which users some has begun.
+/// The waiting work, and how much work of each user has begun.
 #[derive(Default)]
 struct Queue {
     users: HashMap<u32, User>,
-    /// Those users of whom something may begin, each once, in the order of their turns.
+    /// The users with work that may begin, each once, in the order of their turns.
     turns: VecDeque<u32>,
     threads: usize,
     ended: bool,
@@ -74,7 +74,7 @@ struct Queue {
 #[derive(Default)]
 struct User {
     lines: HashMap<u64, Line>,
-    /// Lines of which something waits and nothing is at work, each once, in the order of their turns.
+    /// The lines with waiting work and no begun work, each once, in the order of their turns.
     ready: VecDeque<u64>,
     waiting: usize,
     working: usize,
@@ -87,7 +87,7 @@ struct Line {
     working: bool,
 }
 
-/// How much a user has asked for.
+/// How many pieces of a user's work wait, and how many have begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     pub uid: u32,
@@ -96,11 +96,11 @@ pub struct Load {
 }
 
 impl Workers {
-    /// Starts so many threads, called so, whose progress `pulse` tells.
+    /// Starts `count` threads with this name. `pulse` watches their progress.
     ///
     /// # Errors
     ///
-    /// When there can be no more threads.
+    /// When a thread can't be started.
     pub fn start(name: &str, count: usize, pulse: &Arc<Pulse>) -> io::Result<Self> {
         let queue = Mutex::new(Queue { threads: count, ..Queue::default() });
         let untaken = pulse.thread(format!("the queue to {name}"));
@@ -113,8 +113,8 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Has one of them do this for a user, after what the user has had put into the same line. `work` is called in any
-    /// case, with the reason where it was refused.
+    /// Queues work for a user, behind the earlier work in this line of the user. `work` is called in any case; if it was refused,
+    /// with the reason.
     pub fn run(&self, uid: u32, line: u64, work: impl FnOnce(Result<(), Refused>) + Send + 'static) {
         let mut queue = self.shared.lock();
         match queue.push(uid, line, Box::new(work), Instant::now()) {
@@ -131,7 +131,7 @@ impl Workers {
         }
     }
 
-    /// How much waits and how much is at work, and of whom: those with the most.
+    /// How many pieces of work wait and how many have begun: in all, and for the users with the most waiting work.
     pub fn load(&self) -> ((usize, usize), Vec<Load>) {
         let queue = self.shared.lock();
         let of = |(uid, user): (&u32, &User)| Load { uid: *uid, waiting: user.waiting, working: user.working };
@@ -152,7 +152,7 @@ impl Drop for Workers {
 }
 
 impl Queue {
-    /// See Q3.
+    /// The most threads that a user may occupy: see Q3.
     fn most_working(&self, uid: u32) -> usize {
         if uid == 0 { self.threads } else { (self.threads - 1).max(1) }
     }
@@ -172,7 +172,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives a user a turn, if anything of theirs may begin.
+    /// Gives a user a turn, if any work of the user may begin.
     fn line_up(&mut self, uid: u32) {
         let most = self.most_working(uid);
         if let Some(user) = self.users.get_mut(&uid)
@@ -185,7 +185,7 @@ impl Queue {
         }
     }
 
-    /// What is to be done next; [`Queue::done`] must follow.
+    /// Takes the next piece of work. A call of [`Queue::done`] must follow.
     fn next(&mut self) -> Option<(u32, u64, Instant, Work)> {
         let uid = self.turns.pop_front()?;
         let user = self.users.get_mut(&uid)?;
@@ -220,7 +220,7 @@ impl Queue {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // What is done is done without the lock; nothing under it panics half way.
+        // Work is done without this lock, and no code under this lock panics half way.
         lock(&self.queue)
     }
 
@@ -230,7 +230,7 @@ impl Shared {
         let mut queue = self.lock();
         loop {
             let next = queue.next();
-            // Something was taken: what else could begin has waited for a thread that is well.
+            // A thread has taken work, so the threads are well. The wait of the other work counts from now.
             self.untaken.waits(!queue.turns.is_empty());
             let Some((uid, line, since, work)) = next else {
                 if queue.ended {
@@ -243,7 +243,8 @@ impl Shared {
             {
                 let _working = beat.working();
                 let turn = if since.elapsed() < PATIENCE { Ok(()) } else { Err(Refused::Late(uid)) };
-                // A panic of one read must not end the thread: the reply that it drops tells whoever has asked.
+                // A panic of one read must not end the thread. It drops the reply, which then sends an error to the reading
+                // process.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(turn)));
             }
             queue = self.lock();
@@ -305,7 +306,7 @@ mod tests {
         let workers = start(2);
         let (release, held) = channel::<()>();
         let (sender, begun) = channel();
-        // Of one line only one piece of work begins.
+        // Only one piece of work of a line begins at a time.
         workers.run(7, 1, move |_| {
             sender.send(()).unwrap();
             let _ = held.recv();
@@ -322,7 +323,7 @@ mod tests {
             (waiting, working, users),
             (MOST_WAITING, 1, vec![Load { uid: 7, waiting: MOST_WAITING, working: 1 }])
         );
-        // Another line of the same user waits for it (Q3), another user does not.
+        // Another line of this user waits for it (Q3); another user does not.
         let (sender, other) = channel();
         workers.run(8, 1, move |turn| sender.send(turn).unwrap());
         assert_eq!(other.recv_timeout(Duration::from_secs(10)).unwrap(), Ok(()));
@@ -357,15 +358,15 @@ mod tests {
     }
 
     proptest! {
-        /// Q1 … Q3: whatever may begin does, in turn, and all of it in the end.
+        /// Q1 … Q3: all work that may begin begins in turn, and all work is done in the end.
         #[test]
         fn users_and_their_lines_are_served_in_turn((threads, steps) in steps()) {
             let mut queue = Queue { threads, ..Queue::default() };
             let (sender, began) = channel();
-            // What waits, and what is at work, as it should be.
+            // The work that should be waiting, and the work that should have begun.
             let mut waiting: HashMap<(u32, u64), VecDeque<usize>> = HashMap::new();
             let mut working: Vec<(u32, u64)> = Vec::new();
-            // Of each user that waits and could begin: how many others began meanwhile.
+            // For each waiting user that could begin: how many times other users have begun since.
             let mut passed: HashMap<u32, usize> = HashMap::new();
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
@@ -401,7 +402,7 @@ mod tests {
                         }
                         for count in passed.values_mut() {
                             *count += 1;
-                            prop_assert!(*count <= 4, "{:?}", passed); // Q1: of four users
+                            prop_assert!(*count <= 4, "{:?}", passed); // Q1: there are four users
                         }
                     }
                     Step::Begin => {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a network device does by itself: read and set as ethtool(8) does, and read back.
+//! The features of a network device: read and set as ethtool(8) does, and read back.
 
 use std::ffi::{c_char, c_void};
 use std::io;
@@ -8,18 +8,18 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use rustix::net::{AddressFamily, SocketType, socket};
 use serde::{Deserialize, Serialize};
 
-/// Something that a device may do.
+/// A feature of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// Takes packets in pieces.
+    /// Accepts packets in pieces.
     ScatterGather,
-    /// Computes checksums of what is sent.
+    /// Computes checksums of sent packets.
     TxChecksum,
     /// Segments TCP.
     Tso,
-    /// Takes packets that the stack segments just before.
+    /// Accepts packets that the stack segments immediately before the device.
     Gso,
-    /// Merges packets that have arrived.
+    /// Merges received packets.
     Gro,
     /// Steers packets to CPUs by filters, which aRFS needs.
     Ntuple,
@@ -32,7 +32,7 @@ const SET_FLAGS: u32 = 0x26;
 const NTUPLE: u32 = 1 << 27;
 
 impl Feature {
-    /// As ethtool(8) calls it.
+    /// The name in ethtool(8).
     pub fn name(self) -> &'static str {
         match self {
             Self::ScatterGather => "sg",
@@ -44,7 +44,7 @@ impl Feature {
         }
     }
 
-    /// The commands that get and set it, and the bit that it is of what they take.
+    /// The commands that get and set the feature, and the feature's bit in their data.
     fn commands(self) -> (u32, u32, u32) {
         match self {
             Self::TxChecksum => (0x16, 0x17, 1),
@@ -72,20 +72,19 @@ struct Request {
     rest: [u64; 2],
 }
 
-/// All that a device does, as bits: what it is asked to do, which stays while something else keeps it from doing it, and
-/// what it does.
+/// All features of a device, as bits. A requested feature stays requested while another setting keeps it from being active.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {
-    /// What it is asked to do.
+    /// The requested features.
     pub requested: Vec<u32>,
-    /// What it does.
+    /// The active features.
     pub active: Vec<u32>,
 }
 
 /// `ETHTOOL_GFEATURES`, `ETHTOOL_SFEATURES`
 const GET_FEATURES: u32 = 0x3a;
 const SET_FEATURES: u32 = 0x3b;
-/// Words of features: the kernel has 2, and says how many it has.
+/// The most words of features: the kernel has 2, and reports its number.
 const MOST_WORDS: usize = 8;
 
 /// `struct ethtool_gfeatures`
@@ -122,7 +121,7 @@ struct ChosenWord {
     requested: u32,
 }
 
-/// `ETHTOOL_GSTRINGS`, and the set of features' names (`ETH_SS_FEATURES`).
+/// `ETHTOOL_GSTRINGS`, and the set of the names of features (`ETH_SS_FEATURES`).
 const GET_STRINGS: u32 = 0x1b;
 const FEATURES: u32 = 4;
 const BITS: usize = u32::BITS as usize;
@@ -137,9 +136,9 @@ struct Strings {
 }
 
 impl Features {
-    /// The names of all bits, as ethtool(8) shows them; none where the kernel does not say.
+    /// The names of all bits, as ethtool(8) shows them; empty where the kernel does not give them.
     pub fn names(&self, device: &str) -> Vec<String> {
-        // The kernel writes as many as it has, which the words have told.
+        // The kernel writes all its names. The number of words bounds their number.
         if self.active.len() >= MOST_WORDS {
             return Vec::new();
         }
@@ -155,13 +154,13 @@ impl Features {
         strings.names.iter().take(strings.count as usize).map(text).collect()
     }
 
-    /// What others are asked for, and do, in another way, each by its name.
+    /// The features that differ in `others`, requested or active, each by its name.
     pub fn differences(&self, others: &Self, names: &[String]) -> Vec<String> {
         let word = |words: &[u32], bit: usize| words.get(bit / BITS).copied().unwrap_or(0) >> (bit % BITS) & 1;
         let on = |bit| if bit == 1 { "on" } else { "off" };
         let mut found = Vec::new();
         for bit in 0..BITS * self.requested.len().max(self.active.len()) {
-            // What is asked for says it, where it differs.
+            // If the requested values differ, they are reported; else the active values.
             let asked = [self, others].map(|features| word(&features.requested, bit));
             let does = [self, others].map(|features| word(&features.active, bit));
             let changed = if asked[0] == asked[1] { does } else { asked };
@@ -174,7 +173,7 @@ impl Features {
         found
     }
 
-    /// Those of a device of the calling thread's namespace.
+    /// Reads the features of a device of the calling thread's namespace.
     pub fn read(device: &str) -> io::Result<Self> {
         let words = u32::try_from(MOST_WORDS).unwrap_or(0);
         let mut all = AllFeatures { command: GET_FEATURES, words, features: Default::default() };
@@ -184,7 +183,7 @@ impl Features {
         Ok(Self { requested: of(|word| word.requested), active: of(|word| word.active) })
     }
 
-    /// Asks a device to do these again, and leaves alone what it is asked for now as then.
+    /// Requests these features again. A feature that is requested now as it was then is left alone.
     pub fn write(&self, device: &str) -> io::Result<()> {
         let now = Self::read(device)?;
         let mut chosen =
@@ -200,11 +199,11 @@ impl Features {
     }
 }
 
-/// Sets what a device of the calling thread's namespace does, and reads it back.
+/// Sets a feature of a device of the calling thread's namespace, and reads it back.
 ///
 /// # Errors
 ///
-/// That the device does not do it.
+/// When the device does not take the value.
 pub fn set(device: &str, feature: Feature, on: bool) -> Result<(), String> {
     let (word, name) = (if on { "on" } else { "off" }, feature.name());
     let refused = |why: &dyn std::fmt::Display| format!("{device} does not take {name} {word}: {why}");
@@ -224,7 +223,8 @@ fn command(device: &str, command: u32, data: u32) -> io::Result<u32> {
     Ok(value.data)
 }
 
-/// Gives a device a command of `linux/ethtool.h`: the structure that belongs to it, which begins with its number.
+/// Gives a device a command of `linux/ethtool.h`. `value` is the structure of the command, which begins with the command's
+/// number.
 fn call(device: &str, value: *mut c_void) -> io::Result<()> {
     let any: OwnedFd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     let mut request = Request { name: [0; libc::IFNAMSIZ], value, rest: [0; 2] };
@@ -236,7 +236,7 @@ fn call(device: &str, value: *mut c_void) -> io::Result<()> {
     }
     // SAFETY: the request is as long as the kernel's, and both it and the structure that it points to live through the call.
     match unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } {
-        // Bits that tell what was not set: who asks for it reads back.
+        // A positive result has bits for values that were not set: the caller reads the values back.
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

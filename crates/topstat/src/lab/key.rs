@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The key that two hosts share, in a file that nobody else may read.
+//! The key that two hosts share, in a file that no other user may read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Bytes of a key: as many as the hash function gives, more would add nothing.
+/// The bytes of a key: as many as the hash function returns. More would add nothing.
 const BYTES: usize = 32;
-/// The longest file that is read: the digits of a key, and an end of line.
+/// The longest file that is read: the digits of a key and the end of the line.
 const MOST_BYTES: u64 = 2 * BYTES as u64 + 2;
 
 /// A key.
@@ -21,11 +21,11 @@ impl AsRef<[u8]> for Key {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Bytes that cannot be guessed.
 ///
 /// # Errors
 ///
-/// When the kernel has none.
+/// When the kernel gives no random bytes.
 pub fn random() -> Result<[u8; BYTES], String> {
     let mut bytes = [0; BYTES];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
@@ -35,12 +35,12 @@ pub fn random() -> Result<[u8; BYTES], String> {
     }
 }
 
-/// As digits, two for each byte.
+/// Hexadecimal digits, two for each byte.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of as many digits.
+/// The bytes of hexadecimal digits.
 pub fn from_hex(text: &str) -> Option<[u8; BYTES]> {
     if text.len() != 2 * BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
@@ -53,11 +53,11 @@ pub fn from_hex(text: &str) -> Option<[u8; BYTES]> {
 }
 
 impl Key {
-    /// Makes a new one, in a new file.
+    /// Creates a new key in a new file.
     ///
     /// # Errors
     ///
-    /// When the file is there already, or can't be written.
+    /// When the file already exists, or can't be written.
     pub fn create(path: &Path) -> Result<(), String> {
         let failed = |e: std::io::Error| format!("cannot write the key {}: {e}", path.display());
         let text = to_hex(&random()?) + "\n";
@@ -65,14 +65,14 @@ impl Key {
         file.write_all(text.as_bytes()).map_err(failed)
     }
 
-    /// Reads one.
+    /// Reads a key.
     ///
     /// # Errors
     ///
-    /// When others may read the file, or it is none of a key.
+    /// When other users may read the file, or it contains no key.
     pub fn read(path: &Path) -> Result<Self, String> {
         let wrong = |why: &dyn std::fmt::Display| format!("cannot use the key {}: {why}", path.display());
-        // A pipe without a writer would keep it waiting.
+        // Without this flag, opening a pipe without a writer would block.
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let mut file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| wrong(&e))?;
         let about = file.metadata().map_err(|e| wrong(&e))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measures one variant under one configuration: throughput with CPU time, and, in a run of its own, where the time goes.
+//! Measures one variant under one configuration: throughput with CPU time, and in a separate run the distribution of CPU time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,38 +12,38 @@ use super::settings::Configuration;
 use super::side::{Answer, Counts, Description, Figures, Local, Open, Request, Samples, Setup, Side};
 use super::traffic::{Flow, FlowEnd, Sockets};
 
-/// How long flows run before anything is measured: until windows and buffers have grown.
+/// How long flows run before the measurement, until windows and buffers have grown.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// How often both ends are told to go on while they are measured.
+/// The time between two messages to both ends that the measurement goes on.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// What is the same for all runs.
+/// The parameters that all runs share.
 pub struct Measure<'a> {
-    /// How long each of both runs is measured.
+    /// How long each run is measured.
     pub time: Duration,
-    /// What all sockets are set to.
+    /// The congestion control of all sockets.
     pub congestion: Option<String>,
-    /// Whether histograms are made, too.
+    /// Whether histograms are made.
     pub histograms: bool,
-    /// How often a second stacks are sampled; 0: they are not.
+    /// The number of stack samples a second; 0: no samples.
     pub hz: u32,
-    /// Waits; `Err`: the user wants the program to end.
+    /// Waits. The error says that the user wants the program to end.
     pub wait: &'a mut dyn FnMut(Instant) -> Result<(), String>,
 }
 
-/// Both ends.
+/// Both ends of the traffic.
 pub struct Sides<'a> {
-    /// Which sends.
+    /// The end that sends.
     pub sender: &'a mut dyn Side,
-    /// Which receives.
+    /// The end that receives.
     pub receiver: &'a mut dyn Side,
     /// Their addresses.
     pub addresses: [IpAddr; 2],
-    /// Of two hosts, that of the sender and that of the receiver.
+    /// The descriptions of the sender's and the receiver's host, if there are two hosts.
     pub hosts: Option<[Description; 2]>,
 }
 
-/// An end that has answered something else than it was asked.
+/// The error for an answer that does not match its request.
 fn strange() -> Trouble {
     Trouble::Failed("the peer has answered what was not asked".to_owned())
 }
@@ -53,13 +53,13 @@ impl Sides<'_> {
         [&mut *self.sender, &mut *self.receiver]
     }
 
-    /// Those that see different hosts: one of both, where they are on the same.
+    /// The ends that see different hosts: one end, if both are on one host.
     fn on_hosts(&mut self) -> Vec<&mut dyn Side> {
         let skip = usize::from(self.hosts.is_none());
         self.both().into_iter().skip(skip).collect()
     }
 
-    /// Of the sender, which is asked first, and of the receiver.
+    /// The figures of the sender, which is asked first, and of the receiver.
     fn figures(&mut self, requests: [Request; 2]) -> Result<[Figures; 2], Trouble> {
         let mut figures = [Figures::default(); 2];
         for ((side, request), figures) in self.both().into_iter().zip(requests).zip(&mut figures) {
@@ -69,7 +69,7 @@ impl Sides<'_> {
         Ok(figures)
     }
 
-    /// What both have counted so far.
+    /// The figures of both ends so far.
     fn look(&mut self) -> Result<[Figures; 2], Trouble> {
         self.figures([Request::Look, Request::Look])
     }
@@ -81,7 +81,7 @@ impl Sides<'_> {
         sockets: &Sockets,
     ) -> Result<String, Trouble> {
         let mut congestion = String::new();
-        // The receiver first, so that a device that loses its link while it is set has it again before anything is sent.
+        // The receiver is prepared first. A device that loses its link while it is set then has it again before anything is sent.
         for side in self.both().into_iter().rev() {
             let setup = Setup { configuration: configuration.clone(), sockets: sockets.clone() };
             let Answer::Ready(name) = side.ask(Request::Prepare(setup))? else { return Err(strange()) };
@@ -99,20 +99,20 @@ impl Sides<'_> {
             |of: fn(&Flow) -> usize| flows.iter().map(|flow| FlowEnd { cpu: of(flow), kind: flow.kind }).collect();
         let listen = Request::Listen { flows: end(|flow| flow.to_cpu), own: peer, peer: own };
         let Answer::Listening(to) = self.receiver.ask(listen)? else { return Err(strange()) };
-        // It may name no other host.
+        // The receiver may name no other host.
         if to.len() != flows.len() || to.iter().any(|to| to.ip() != peer) {
             return Err(strange());
         }
         self.sender.ask(Request::Connect { flows: end(|flow| flow.from_cpu), own, to }).map(drop)
     }
 
-    /// Ends the traffic: the sender first, so that the receiver can read all that was sent.
+    /// Ends the traffic. The sender ends first, so that the receiver can read all data that was sent.
     fn stop(&mut self) -> Result<[Figures; 2], Trouble> {
         self.figures([Request::Stop(false), Request::Stop(true)])
     }
 }
 
-/// Both ends on this host: in two namespaces, which are made.
+/// Both ends on this host, in two new namespaces.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ pub fn on_this_host<'a>(open: Option<&'a mut Open<'a>>) -> Result<([Local<'a>; 2
 }
 
 impl Measure<'_> {
-    /// All runs of a variant.
+    /// Makes all runs of a variant.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl Measure<'_> {
         Ok(run)
     }
 
-    /// Makes the traffic of a variant while something is measured. Says, too, which congestion control it has.
+    /// Makes the traffic of a variant during a measurement. Also returns the congestion control of the traffic.
     fn traffic<M: Measured>(
         &mut self,
         sides: &mut Sides,
@@ -188,7 +188,7 @@ impl Measure<'_> {
         Ok((measured, congestion))
     }
 
-    /// Waits, and has both ends know meanwhile that somebody does.
+    /// Waits, and tells both ends in regular beats that the program still runs.
     fn pause(&mut self, sides: &mut Sides, until: Instant) -> Result<(), Trouble> {
         loop {
             let next = (Instant::now() + BEAT).min(until);
@@ -233,7 +233,7 @@ impl Measure<'_> {
         })
     }
 
-    /// Of each host.
+    /// The samples of each host.
     fn sample(&mut self, sides: &mut Sides) -> Result<Vec<Samples>, Trouble> {
         for side in sides.on_hosts() {
             side.ask(Request::Sample(self.hz))?;
@@ -256,7 +256,7 @@ impl Measure<'_> {
     }
 }
 
-/// What is told of the whole traffic at its end.
+/// A result that the figures of the whole traffic complete at its end.
 trait Measured {
     fn end(&mut self, _sender: &Figures, _receiver: &Figures) {}
 }
@@ -270,7 +270,7 @@ impl Measured for Run {
 impl Measured for Vec<Samples> {}
 impl Measured for Counts {}
 
-/// What one end has counted between two moments. Figures of another host may be anything.
+/// The difference between two figures of one end. Figures of another host may have any value.
 struct Passed {
     seconds: f64,
     received: u64,

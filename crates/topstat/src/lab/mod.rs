@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Experiments with the network stack, on one host or on two: what it can carry, and where its CPU time goes.
+//! Experiments with the network stack, on one host or between two: how much traffic it carries, and where its CPU time goes.
 
 pub mod ethtool;
 pub mod key;

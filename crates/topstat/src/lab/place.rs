@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where an end of an experiment is: a device of this host, or one of a pair of veth devices in two network namespaces that
-//! have no names, and go with the process, however it ends.
+//! The place of an end: a device of this host, or one of two veth devices in two network namespaces. These namespaces have no
+//! names, and end with the process in any case.
 
 use std::fs::File;
 use std::io;
@@ -12,19 +12,19 @@ use std::process::Command;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
-/// The device of each namespace that is made.
+/// The device in each new namespace.
 const DEVICE: &str = "lab0";
-/// Of the network that is set aside for such measurements (RFC 2544): who sends, and who receives.
+/// The addresses of the sender and the receiver, from the network that is reserved for such measurements (RFC 2544).
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
-/// Bits of the network that both are in.
+/// The prefix length of the network of both addresses.
 const PREFIX: u32 = 30;
 
-/// Why something can't be measured here.
+/// Why a measurement is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trouble {
     /// The device or the kernel can't do it: other configurations may be measured.
     Unavailable(String),
-    /// Something has failed.
+    /// A failure.
     Failed(String),
 }
 
@@ -37,29 +37,29 @@ impl Trouble {
     }
 }
 
-/// A device, and the network namespace that it is in.
+/// A device, and its network namespace.
 #[derive(Debug)]
 pub struct Place {
-    /// None: that of the process.
+    /// The namespace; `None`: the namespace of the process.
     namespace: Option<File>,
     /// The device.
     pub device: String,
 }
 
-/// What `ip` tells of a device.
+/// The output of `ip` for a device.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Link {
-    /// Its number, which none has again while its network namespace is there.
+    /// The device's index, which is not used again in the lifetime of its network namespace.
     pub ifindex: u32,
-    /// The address of its hardware; a tunnel has none.
+    /// The hardware address, which a tunnel does not have.
     #[serde(default)]
     pub address: String,
-    /// The longest packet.
+    /// The MTU.
     pub mtu: u32,
     /// The most segments of a buffer that TCP makes.
     #[serde(default)]
     pub gso_max_segs: Option<u32>,
-    /// Whether it is up, and its link is there: `UP`, `LOWER_UP`.
+    /// Flags of the device, such as `UP` and `LOWER_UP`: it is up, and its link is there.
     #[serde(default)]
     pub flags: Vec<String>,
     #[serde(default)]
@@ -73,7 +73,7 @@ struct Address {
 }
 
 impl Link {
-    /// Its addresses that others on the network can send to, those of IPv4 first.
+    /// The addresses that other hosts can send to, IPv4 first.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let global = self.addr_info.iter().filter(|address| address.scope.as_deref() == Some("global"));
         let mut addresses: Vec<IpAddr> = global.filter_map(|address| address.local).collect();
@@ -81,7 +81,7 @@ impl Link {
         addresses
     }
 
-    /// Whether packets can pass it.
+    /// Whether packets can pass the device.
     pub fn is_up(&self) -> bool {
         ["UP", "LOWER_UP"].iter().all(|wanted| self.flags.iter().any(|flag| flag == wanted))
     }
@@ -92,10 +92,10 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// When there is none of this name.
+    /// When there is no device of this name.
     pub fn here(device: &str) -> Result<Self, String> {
         let fits = !device.is_empty() && device.len() < libc::IFNAMSIZ && !matches!(device, "." | "..");
-        // The kernel allows no others in a name.
+        // The kernel does not allow these characters in a name.
         if !fits || device.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
             return Err(format!("there can't be a network interface '{}'", device.escape_debug()));
         }
@@ -104,11 +104,11 @@ impl Place {
         Ok(place)
     }
 
-    /// Two new namespaces, without names, with a pair of devices between them: of who sends, and of who receives.
+    /// Two new namespaces without names, and a pair of devices between them: for the sender and for the receiver.
     ///
     /// # Errors
     ///
-    /// When this user may not, or `ip` is missing.
+    /// When this user may not create them, or `ip` is missing.
     pub fn pair() -> Result<[Self; 2], String> {
         let made = || Ok::<_, String>(Self { namespace: Some(namespace()?), device: DEVICE.to_owned() });
         let places: [Self; 2] = [made()?, made()?];
@@ -123,11 +123,11 @@ impl Place {
         Ok(places)
     }
 
-    /// What `ip` tells of the device.
+    /// The output of `ip` for the device.
     ///
     /// # Errors
     ///
-    /// When it is not there.
+    /// When the device does not exist.
     pub fn link(&self) -> Result<Link, String> {
         let text = self.ip(&format!("-j -d address show dev {}", self.device))?;
         let links: Result<Vec<Link>, _> = serde_json::from_str(&text);
@@ -135,7 +135,7 @@ impl Place {
         links.into_iter().next().ok_or_else(|| format!("ip tells nothing of {}", self.device))
     }
 
-    /// Does something in the namespace, on a thread of its own.
+    /// Does work in the namespace, on a separate thread.
     pub fn inside<T: Send, E: Send + From<String>>(&self, work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, E> {
         if self.namespace.is_none() {
             return work();
@@ -149,22 +149,22 @@ impl Place {
         })
     }
 
-    /// Has the calling thread be in the namespace from now on.
+    /// Moves the calling thread into the namespace.
     ///
     /// # Errors
     ///
-    /// When this user may not.
+    /// When this user may not enter it.
     pub fn enter(&self) -> Result<(), String> {
         let Some(namespace) = &self.namespace else { return Ok(()) };
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|e| format!("cannot enter a network namespace: {e}"))
     }
 
-    /// Runs `ip` with these words in the namespace, and gives what it prints.
+    /// Runs `ip` with these words in the namespace, and returns its output.
     ///
     /// # Errors
     ///
-    /// What it says against it.
+    /// The error output of `ip`.
     pub fn ip(&self, words: &str) -> Result<String, String> {
         self.inside(|| {
             let mut command = Command::new("ip");
@@ -188,7 +188,7 @@ impl From<String> for Trouble {
     }
 }
 
-/// Has a process end with the one that has started it: what is put back after that one was killed is not changed once more.
+/// Ends a process with its parent. Otherwise, after the parent was killed, it could still change restored settings.
 fn end_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an experiment consists of: flows, on which CPUs, of which kind, and what varies.
+//! The contents of an experiment: its flows, their CPUs and kinds, and the parameters that vary.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,48 +42,48 @@ impl Experiment {
     }
 }
 
-/// What can be chosen of an experiment.
+/// The parameters of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// How many flows, or of all-to-all how many CPUs of each side.
+    /// The number of flows; for all-to-all the number of CPUs of each side.
     pub flows: usize,
-    /// Bytes of requests and of responses.
+    /// The bytes of a request, and of its response.
     pub sizes: Vec<usize>,
-    /// Shares of packets that are lost, in percent.
+    /// The shares of packets that are lost, in percent.
     pub losses: Vec<f64>,
-    /// Receive buffers, in bytes.
+    /// The sizes of receive buffers, in bytes.
     pub buffers: Vec<usize>,
 }
 
-/// One of the things that an experiment compares under each configuration.
+/// A case that an experiment compares under each configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// What tells it from the others: `loss 0.15%`.
+    /// The name, which differs from all other variants: `loss 0.15%`.
     pub name: String,
-    /// What is sent.
+    /// The flows of the variant.
     pub flows: Vec<Flow>,
     /// The receive buffer; `None`: the kernel tunes it.
     pub buffer: Option<usize>,
     /// The share of packets that are lost, in percent.
     pub loss: f64,
-    /// Why it can't be had here.
+    /// Why the variant is unavailable here.
     pub unavailable: Option<String>,
 }
 
 /// The CPUs that both sides may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Where senders run.
+    /// The CPUs of senders.
     pub senders: Vec<usize>,
-    /// Where receivers run.
+    /// The CPUs of receivers.
     pub receivers: Vec<usize>,
-    /// Where NUMA's flow is received: a CPU on the node of the sender, besides its own, or of the receiver's device, if that
-    /// is another host's; and one on another node.
+    /// The two CPUs on which the flow of the NUMA experiment is received: one on the node of the sender, but not the sender's
+    /// CPU, and one on another node. With two hosts, the first is on the node of the receiver's device.
     pub numa: Option<(usize, usize)>,
 }
 
 impl Places {
-    /// Of the CPUs that may be used, half for each side; of one, both.
+    /// Splits the allowed CPUs: half of them for each side. A single CPU serves both sides.
     pub fn of(cpus: &[usize], nodes: &[Vec<usize>]) -> Self {
         let half = cpus.len() / 2;
         let (senders, receivers) = if half == 0 { (cpus, cpus) } else { cpus.split_at(half) };
@@ -95,7 +95,8 @@ impl Places {
         Self { senders: senders.to_vec(), receivers: receivers.to_vec(), numa }
     }
 
-    /// Of two hosts: all CPUs of each, and for NUMA those of the receiver, on its device's node and on another.
+    /// The CPUs of two hosts: each side has all CPUs of its host. For NUMA they are CPUs of the receiver, on the node of its
+    /// device and on another node.
     pub fn of_two(senders: &[usize], receivers: &[usize], nodes: &[Vec<usize>]) -> Self {
         let on = |node: usize| nodes.get(node).and_then(|cpus| cpus.first()).copied();
         Self { senders: senders.to_vec(), receivers: receivers.to_vec(), numa: on(0).zip(on(1)) }
@@ -110,7 +111,7 @@ impl Places {
     }
 }
 
-/// What the experiment compares.
+/// The variants that the experiment compares.
 ///
 /// # Errors
 ///

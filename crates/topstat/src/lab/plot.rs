@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Results as pictures (SVG): throughput per core, and the categories of each side stacked.
+//! Draws results as pictures (SVG): throughput per core, and the stacked categories of each side.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,24 @@ use super::report::{End, Group, RECEIVER, SENDER, groups, unit_of};
 use super::results::{Results, Run};
 use crate::error::Error;
 
-/// Cells of the picture, for each bar and beside.
+/// The sizes of a picture, in pixels: a bar, the space beside the bars, and the height.
 const BAR: u32 = 90;
 const BESIDE: u32 = 260;
 const HEIGHT: u32 = 480;
-/// The letters of titles, and cells around a chart and beside one with a legend.
+/// The heights of titles' letters, the margin around a chart, and the space for a legend, in pixels.
 const TITLE: u32 = 18;
 const PANEL_TITLE: u32 = 13;
 const MARGIN: u32 = 10;
 const LEGEND: u32 = 150;
 
-/// Cells of a title in letters of this height: in the widest of usual typefaces a letter is on average 0.6 times as wide as high.
+/// The width of a title in letters of this height, in pixels. In the widest of usual typefaces the mean width of a letter is 0.6
+/// of its height.
 fn title_width(title: &str, height: u32) -> u32 {
     (u32::try_from(title.chars().count()).unwrap_or(u32::MAX).saturating_mul(height) * 6).div_ceil(10)
 }
 
-/// Of the categories, and of what has none: colours that can be told apart also by those who see few (Okabe and Ito).
+/// The colours of the categories, and of samples without a category. People who see few colours can distinguish them (Okabe and
+/// Ito).
 const COLORS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(153, 153, 153),
@@ -42,11 +44,11 @@ const COLORS: [RGBColor; 9] = [
     RGBColor(60, 60, 60),
 ];
 
-/// Draws all pictures of these results into a directory, and says which.
+/// Draws all pictures of these results into a directory, and returns their paths.
 ///
 /// # Errors
 ///
-/// When one can't be written.
+/// When a picture can't be written.
 pub fn draw(results: &Results, directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let groups = groups(results);
     let measured: Vec<&Group> = groups.iter().filter(|group| !group.runs.is_empty()).collect();
@@ -84,14 +86,14 @@ pub fn draw(results: &Results, directory: &Path) -> Result<Vec<PathBuf>, Error> 
     Ok(drawn)
 }
 
-/// Histograms that are drawn beside each other.
+/// The histograms that are drawn side by side.
 const SIZES: [&str; 2] = ["before_gro", "after_gro"];
 const TIMES: [&str; 3] = ["latency", "scheduling", "queueing"];
-/// Of a picture of histograms: cells of each, and how many rows are drawn at most.
+/// The size of each histogram in pixels, and the most rows of histograms in a picture.
 const PANEL: (u32, u32) = (360, 170);
 const MOST_PANELS: usize = 64;
 
-/// A row of histograms for each group: how often, by powers of two.
+/// A row of histograms for each group: counts by powers of two.
 fn panels(counted: &[(&Group, BTreeMap<&str, Histogram>)], names: &[&str], all: &[&Group]) -> Result<String, Error> {
     let rows = counted.len().min(MOST_PANELS);
     let cells = |number: usize, each: u32| each * u32::try_from(number).unwrap_or(1);
@@ -134,7 +136,7 @@ fn bars(area: &Area, title: &str, histogram: &Histogram, unit: Unit) -> Drawn {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// One wide enough for its bars, and for its title, which is centred between the margins.
+/// A picture wide enough for its bars and for its title, which is centred between the margins.
 fn picture(bars: usize, title: &str, right: u32, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Error> {
     let width = BESIDE + BAR * u32::try_from(bars).unwrap_or(100).min(100);
     drawing((width.max(MARGIN + title_width(title, TITLE) + right), HEIGHT), draw)
@@ -149,7 +151,7 @@ fn drawing(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn) -> Result<String
     Ok(text)
 }
 
-/// What a bar is called.
+/// The label of a bar.
 fn label(group: &Group, all: &[&Group]) -> String {
     let one_variant = all.iter().all(|other| other.variant == group.variant);
     if one_variant { group.configuration.to_owned() } else { format!("{} {}", group.configuration, group.variant) }
@@ -219,7 +221,7 @@ mod tests {
     use super::super::results::mark;
     use super::*;
 
-    /// No text of a picture begins or ends outside of it.
+    /// Checks that no text of a picture begins or ends outside the picture.
     fn all_is_inside(svg: &str) {
         let number = |tag: &str, name: &str| {
             let value = tag.split(&format!(" {name}=\"")).nth(1).expect(name).split('"').next().expect("a value");
@@ -232,7 +234,7 @@ mod tests {
             let tag = format!(" {tag}");
             let text = rest.split('<').next().expect("a text").trim();
             let (at, height) = (number(&tag, "x"), number(&tag, "font-size"));
-            // As narrow as the narrowest of usual typefaces has them: what is outside is so in all.
+            // The width is computed for the narrowest of usual typefaces: a text that is outside with it is outside with all.
             let width = text.chars().count() as f64 * height / 1.241 * 0.5;
             let left = match tag.split(" text-anchor=\"").nth(1).and_then(|anchor| anchor.split('"').next()) {
                 Some("middle") => at - width / 2.0,

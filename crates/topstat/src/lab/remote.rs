@@ -18,16 +18,16 @@ use super::wire::{Channel, MESSAGE, OPENING};
 
 use crate::lock::lock;
 
-/// The port where nothing else is said.
+/// The default port.
 pub const PORT: u16 = 4719;
-/// How long an answer may take: samples of many stacks are classified, and a device may take long to come up again.
+/// The longest time for an answer: samples of many stacks are classified, and a device may take long to come up again.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// The end on another host. The connection is closed when it is dropped, and the other end puts its settings back then.
+/// The end on another host. When it is dropped, the connection is closed, and the other end restores its settings.
 pub struct Remote {
     name: String,
     channel: Channel,
-    /// Why it is no more.
+    /// Why the other end is gone.
     gone: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// When there is none, it has another key, or serves another lab.
+    /// When there is no server, or the server has another key, or it serves another lab.
     pub fn connect(name: &str, key: &Key) -> Result<Self, String> {
         let failed = |why: &dyn std::fmt::Display| format!("cannot reach the peer {name}: {why}");
         let mut addresses = with_port(name).to_socket_addrs().map_err(|e| failed(&e))?;
@@ -51,11 +51,11 @@ impl Remote {
         Ok(Self { name: name.to_owned(), channel, gone: None })
     }
 
-    /// Where it is.
+    /// The description of the other end.
     ///
     /// # Errors
     ///
-    /// When it can't say, or has gone.
+    /// When the other end can't describe itself, or is gone.
     pub fn describe(&mut self) -> Result<Description, String> {
         match self.ask(Request::Describe).map_err(Trouble::why)? {
             Answer::Description(about) if !about.cpus.is_empty() => Ok(about),
@@ -65,7 +65,7 @@ impl Remote {
 }
 
 impl Remote {
-    /// Whether it has gone, and why: what fails at this end may be because of that.
+    /// Why the other end is gone, if it is: a failure at this end may have that cause.
     pub fn gone(&mut self) -> Option<String> {
         let _ = self.ask(Request::Beat);
         self.gone.clone()
@@ -97,7 +97,7 @@ impl Side for Remote {
     }
 }
 
-/// Where no port is named, it is topstat's own.
+/// Adds the default port to a name without a port.
 fn with_port(name: &str) -> String {
     match name.parse::<IpAddr>() {
         Ok(address) => SocketAddr::from((address, PORT)).to_string(),
@@ -106,11 +106,11 @@ fn with_port(name: &str) -> String {
     }
 }
 
-/// The addresses of both ends that their flows go between: of the same kind, those of IPv4 first.
+/// The addresses of both ends for their flows: of one kind, IPv4 preferred.
 ///
 /// # Errors
 ///
-/// When they have none of the same kind.
+/// When both ends have no addresses of one kind.
 pub fn addresses(own: &Description, peer: &Description) -> Result<[IpAddr; 2], String> {
     let alike =
         |own: &IpAddr| peer.addresses.iter().find(|peer| peer.is_ipv4() == own.is_ipv4()).map(|peer| [*own, *peer]);
@@ -124,17 +124,17 @@ pub fn addresses(own: &Description, peer: &Description) -> Result<[IpAddr; 2], S
     })
 }
 
-/// How many peers without a proof of the key may be connected: enough for the mistakes of a few hosts. A further peer takes
-/// the place of one of them: see [`Openings`].
+/// The most connected peers without a proof of the key: enough for the mistakes of a few hosts. A further peer takes the place of
+/// one of them: see [`Openings`].
 const MOST_OPENING: usize = 64;
-/// How many threads of handshakes there may be: one for each such peer, and as many that are about to end.
+/// The most threads for handshakes: one for each such peer, and as many that are about to end.
 const MOST_THREADS: usize = 2 * MOST_OPENING;
-/// Of a handshake's thread: its messages have a few hundred bytes.
+/// The stack of a handshake's thread: the messages of a handshake have a few hundred bytes.
 const STACK_BYTES: usize = 256 << 10;
-/// How many refusals wait to be printed. Further refusals are counted.
+/// The most refusals that wait to be printed. Further refusals are counted.
 const MOST_UNTOLD: usize = 16;
 
-/// Takes connections, and hands on one that has shown the key; more are told that they have to wait for its end.
+/// Takes connections, and hands on a peer that has proved the key. Further peers are refused until the first has ended.
 ///
 /// - **P1** A peer without the key takes no place from a peer with the key: at most [`MOST_OPENING`] peers are in the handshake,
 ///   each for at most [`OPENING`](super::wire::OPENING). A new peer is always accepted, and one of the others is dropped. A peer
@@ -146,17 +146,17 @@ pub struct Server {
     peers: Receiver<(Channel, SocketAddr)>,
     /// Refusals and failures, to be printed.
     told: Receiver<Event>,
-    /// Refusals that found no room there.
+    /// The number of refusals that found no room there.
     untold: Arc<AtomicU64>,
     busy: Arc<AtomicBool>,
     address: SocketAddr,
 }
 
-/// What has happened.
+/// An event of the server.
 pub enum Event {
-    /// A lab begins.
+    /// A peer was let in: a lab begins.
     Peer(Box<Channel>, SocketAddr),
-    /// Somebody was refused.
+    /// A peer was refused, for this reason.
     Refused(SocketAddr, String),
     /// The number of further refusals.
     Others(u64),
@@ -169,7 +169,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When that can't be had.
+    /// When the address can't be used.
     pub fn listen(address: SocketAddr, key: Key) -> Result<Self, String> {
         let failed = |e: io::Error| format!("cannot listen on {address}: {e}");
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -190,12 +190,12 @@ impl Server {
         Ok(Self { peers, told, untold, busy, address })
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next may come.
+    /// Allows the next peer to be let in.
     pub fn free(&self) {
         self.busy.store(false, Ordering::SeqCst);
     }
@@ -275,7 +275,7 @@ impl Openings {
 
 /// Takes connections, until the program ends.
 fn take(listener: &TcpListener, door: &Arc<Door>) {
-    /// After a failure, such as too many open files, which may pass.
+    /// The pause after a failure that may pass, such as too many open files.
     const PAUSE: Duration = Duration::from_secs(1);
     loop {
         let taken = match listener.accept() {
@@ -284,7 +284,7 @@ fn take(listener: &TcpListener, door: &Arc<Door>) {
             Err(e) => Err(e),
         };
         if let Err(e) = taken {
-            // If the queue is full, an earlier message of it says enough.
+            // If the queue is full, it already has an earlier message of a failure.
             let _ = door.tell.try_send(Event::Failed(e));
             std::thread::sleep(PAUSE);
         }
@@ -320,7 +320,7 @@ impl Door {
             false => Err(format!("more than {MOST_OPENING} were opening connections: it made way for another")),
         };
         let refused = match admitted {
-            // P2: the place is empty, since `busy` lets a peer in only after the lab before has ended.
+            // P2: the place is empty, since `busy` lets a peer in only after the previous lab has ended.
             Ok(channel) => return drop(self.let_in.try_send((channel, from))),
             Err(why) => why,
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Results as tables: throughput by configuration, and where the time went, beside what the study has measured.
+//! Results as tables: throughput by configuration, and the distribution of CPU time, beside the figures of the study.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,8 +11,7 @@ use topstat_model::typeset::{escape, width};
 
 use super::results::{Classified, HostFigures, Results, Run};
 
-/// What the study has measured of one flow (Linux 5.4, Xeon 6128, 100 Gbit/s): Gbit/s per core of the side that has more to
-/// do.
+/// The figures of the study for one flow (Linux 5.4, Xeon 6128, 100 Gbit/s): Gbit/s per core of the side with more work.
 const STUDY: [(&str, f64); 7] = [
     ("no-opts", 4.8),
     ("tsogro", 15.0),
@@ -22,17 +21,18 @@ const STUDY: [(&str, f64); 7] = [
     ("jumbo+arfs", 40.8),
     ("all-opts", 41.2),
 ];
-/// Of the receiver's samples the share of data_copy and of tcp/ip in percent, from the first of them to the last.
+/// The shares of data_copy and of tcp/ip in the receiver's samples, in percent, for the first and for the last
+/// configuration of [`STUDY`].
 const STUDY_SHARES: [(f64, f64); 2] = [(7.4, 54.3), (54.8, 2.2)];
-/// What is compared with it: between these two it need not be that much, for aRFS is not in the second.
+/// The two configurations whose shape is compared with the study. Their gain may be smaller than the study's, since the second
+/// lacks aRFS.
 const SHAPED: [&str; 2] = ["no-opts", "tsogro+jumbo"];
-/// How many times as much a core is to carry by then.
+/// The least gain in throughput per core from the first to the second.
 const TIMES: f64 = 5.0;
-/// At least these shares of the samples are to be classified, in percent: by the name of the function, and by that or the
-/// stack.
+/// The least shares of samples that have to be classified, in percent: by the function's name, and by its name or the stack.
 const CLASSIFIED: [f64; 2] = [90.0, 97.0];
 
-/// The middle of some numbers, and how far they go.
+/// The median and the range of some numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
     /// The median.
@@ -44,7 +44,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some numbers; of none, all is 0.
+    /// The spread of some numbers; all 0 without numbers.
     pub fn of(mut numbers: Vec<f64>) -> Self {
         numbers.sort_by(f64::total_cmp);
         let (Some(lowest), Some(highest)) = (numbers.first(), numbers.last()) else { return Self::default() };
@@ -68,16 +68,16 @@ pub struct Group<'a> {
     pub configuration: &'a str,
     /// The variant.
     pub variant: &'a str,
-    /// Those that were measured.
+    /// The measured runs.
     pub runs: Vec<&'a Run>,
-    /// How many others carried nothing.
+    /// The number of runs that carried nothing.
     pub idle: usize,
-    /// Why none was.
+    /// Why no run was measured.
     pub unavailable: Option<&'a str>,
 }
 
 impl Group<'_> {
-    /// Of a number of each run.
+    /// The spread of a number over all runs.
     pub fn spread(&self, number: impl Fn(&Run) -> f64) -> Spread {
         Spread::of(self.runs.iter().map(|run| number(run)).collect())
     }
@@ -91,11 +91,11 @@ impl Group<'_> {
         sums
     }
 
-    /// Samples of an end by category, of all runs, and their sum.
+    /// The samples of an end by category, over all runs, and their sum.
     pub fn samples(&self, end: &End) -> (BTreeMap<&str, u64>, u64) {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for run in &self.runs {
-            // On a host of its own all is the end's, also the acknowledgements that arrive at who sends.
+            // On a separate host all samples belong to the end, also of the acknowledgements that arrive at the sender.
             let host = run.hosts.get(end.host);
             for (side, categories) in host.map_or(&run.sides, |host| &host.sides) {
                 if host.is_none() && !end.sides.iter().any(|wanted| wanted.name() == side) {
@@ -111,20 +111,20 @@ impl Group<'_> {
     }
 }
 
-/// One end, and what its samples are.
+/// One end, and the selection of its samples.
 pub struct End {
-    /// Its place among two hosts.
+    /// The index of its host, of two hosts.
     host: usize,
-    /// On one host, its sides.
+    /// The sides of the end, if both ends are on one host.
     sides: [Side; 2],
 }
 
-/// That sends.
+/// The end that sends.
 pub const SENDER: End = End { host: 0, sides: [Side::Send, Side::SoftirqSend] };
-/// That receives.
+/// The end that receives.
 pub const RECEIVER: End = End { host: 1, sides: [Side::SoftirqReceive, Side::Receive] };
 
-/// The results by configuration and variant, in the order in which they were made.
+/// The results by configuration and variant, in the order of the measurement.
 pub fn groups(results: &Results) -> Vec<Group<'_>> {
     let mut groups: Vec<Group> = Vec::new();
     for run in &results.runs {
@@ -198,7 +198,7 @@ pub fn text(results: &Results) -> String {
     text
 }
 
-/// Of two hosts, how many CPUs each has kept busy.
+/// A table of the CPUs that each of two hosts has kept busy.
 fn hosts(groups: &[Group]) -> String {
     let head = ["configuration", "variant", "end", "host", "interface", "CPUs busy", "of them flows", "ksoftirqd"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -219,7 +219,7 @@ fn hosts(groups: &[Group]) -> String {
     if rows.len() == 1 { String::new() } else { format!("\nhosts\n{}", table(&rows)) }
 }
 
-/// Of the samples of this end, the share of each category in percent.
+/// A table of the share of each category in the samples of an end, in percent.
 fn shares(groups: &[Group], title: &str, end: &End) -> String {
     let names: Vec<&str> = Category::ALL.iter().map(|category| category.name()).chain(["unclassified"]).collect();
     let head = ["configuration", "variant", "samples"].into_iter().chain(names.iter().copied());
@@ -239,7 +239,7 @@ fn shares(groups: &[Group], title: &str, end: &End) -> String {
     if rows.len() == 1 { String::new() } else { format!("\n{title}, percent of samples\n{}", table(&rows)) }
 }
 
-/// Which part of the samples has a category, beside what is asked for.
+/// A table of the shares of samples with a category, beside the required shares.
 fn classified(groups: &[Group]) -> String {
     let head = ["configuration", "variant", "samples", "by name", "by name or stack"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -262,7 +262,7 @@ fn classified(groups: &[Group]) -> String {
     )
 }
 
-/// How large packets were, and how long data waited: what half of them are below, and what 99 of 100 are.
+/// A table of packet sizes and waiting times of data: the values that 50% and 99% of them are below.
 fn histograms(groups: &[Group]) -> String {
     let head = ["configuration", "variant", "histogram", "count", "mean", "half below", "99% below"];
     let (mut rows, mut notes) = (vec![head.map(str::to_owned).to_vec()], String::new());
@@ -288,12 +288,12 @@ fn histograms(groups: &[Group]) -> String {
     if rows.len() == 1 { String::new() } else { format!("\nhistograms\n{}{notes}", table(&rows)) }
 }
 
-/// What the numbers of a histogram count.
+/// The unit of a histogram's values.
 pub fn unit_of(histogram: &str) -> Unit {
     if histogram.ends_with("_gro") { Subject::Skb.unit() } else { Subject::Latency.unit() }
 }
 
-/// What the study has found, beside what was found here.
+/// The results of the study, beside the results here.
 fn shapes(groups: &[Group]) -> String {
     let of = |name: &str| groups.iter().find(|group| group.configuration == name && !group.runs.is_empty());
     let (Some(plain), Some(large)) = (of(SHAPED[0]), of(SHAPED[1])) else { return String::new() };
@@ -331,7 +331,7 @@ fn holds(does: bool) -> &'static str {
     if does { "holds" } else { "does not hold" }
 }
 
-/// Two results beside each other: the medians of each, and how they differ.
+/// Compares two results: the medians of both, and their difference.
 pub fn compare(before: &Results, after: &Results) -> String {
     let head = ["configuration", "variant", "Gbit/s", "then", "per core", "then", "change"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -343,7 +343,7 @@ pub fn compare(before: &Results, after: &Results) -> String {
             continue;
         }
         let (was, is) = (group.spread(Run::gbps_per_core), other.spread(Run::gbps_per_core));
-        // Within each other's range it may be chance.
+        // Within each other's range the difference may be chance.
         let apart = is.lowest > was.highest || is.highest < was.lowest;
         let change = if was.median > 0.0 { (is.median / was.median - 1.0) * 100.0 } else { 0.0 };
         let chance = if apart { "" } else { ", within the spread" };
@@ -360,7 +360,7 @@ pub fn compare(before: &Results, after: &Results) -> String {
     if rows.len() == 1 { "nothing was measured in both\n".to_owned() } else { table(&rows) }
 }
 
-/// Rows below each other: names to the left, numbers to the right.
+/// Formats rows one below the other: names to the left, numbers to the right.
 fn table(rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| escape(cell).into_owned()).collect()).collect();
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(cells, expected, "{text}");
     }
 
-    /// Its lines, with one space between words.
+    /// The lines of the tables, with one space between words.
     fn lines(results: &Results) -> Vec<String> {
         let one_space = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         text(results).lines().map(one_space).collect()
@@ -476,7 +476,7 @@ mod tests {
             sides: [(side.to_owned(), [("data_copy".to_owned(), copied), ("etc".to_owned(), 1)].into())].into(),
             ..HostFigures::default()
         };
-        // What arrives at the sender is its own.
+        // Packets that arrive at the sender are counted for the sender.
         let hosts = vec![host("one\x1b", 1.5, "softirq_receive", 3), host("two", 0.5, "receive", 1)];
         let runs = vec![Run { hosts, ..run("jumbo", 1, 250_000_000) }];
         let lines = lines(&Results { mark: mark("incast"), runs });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was measured: a JSON document for each run, in a directory that says what it is.
+//! Results: a JSON document for each run, in a directory with a file that describes the experiment.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +11,14 @@ use topstat_model::histograms::Histogram;
 
 use crate::error::Error;
 
-/// What makes a directory one of results.
+/// The file that marks a directory of results.
 const MARK: &str = "lab.json";
-/// The form of what is in it.
+/// The number of the documents' form.
 const FORM: u32 = 1;
 /// The longest document that is read: a run has some kilobytes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Of all runs in a directory.
+/// The description of all runs in a directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
     /// The form of the documents.
@@ -38,86 +38,85 @@ pub struct Run {
     pub configuration: String,
     /// The variant.
     pub variant: String,
-    /// The first is 1.
+    /// The number of the run; the first is 1.
     pub run: u32,
-    /// Why it could not be measured.
+    /// Why the run could not be measured.
     pub unavailable: Option<String>,
     /// How long throughput and CPU time were measured.
     pub seconds: f64,
-    /// Bytes that receivers have read.
+    /// Bytes that receivers have read in that time.
     pub bytes: u64,
-    /// Responses that have come back.
+    /// Responses that have come back in that time.
     pub responses: u64,
-    /// CPU time, in seconds, of the threads that send, of those that receive, and of the kernel's that run softirqs.
+    /// The CPU time of the sending threads, in seconds.
     pub sender_seconds: f64,
-    /// See there.
+    /// The CPU time of the receiving threads, in seconds.
     pub receiver_seconds: f64,
-    /// See there.
+    /// The CPU time of the kernel's threads that run softirqs, in seconds.
     pub ksoftirqd_seconds: f64,
-    /// Packets that arrived while some were lost on purpose, and those that were; 0 where none is to be lost.
+    /// Packets that arrived while packets were lost on purpose; 0 without such loss.
     pub arrived: u64,
-    /// See there.
+    /// Packets that were lost on purpose.
     pub dropped: u64,
-    /// Samples by side and category, of a run of its own; empty where none was made.
+    /// Samples by side and category, from a separate run; empty without samples.
     pub sides: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Samples whose stack could not be kept.
+    /// Samples whose stack could not be stored.
     pub samples_lost: u64,
-    /// How the experiment's samples in the kernel were classified.
+    /// How the kernel samples of the experiment were classified.
     #[serde(default)]
     pub classified: Classified,
-    /// The congestion control of the senders' sockets, as the kernel tells it.
+    /// The congestion control of the senders' sockets, as the kernel reports it.
     #[serde(default)]
     pub congestion: String,
-    /// Bytes that senders have written, and that receivers have read, from the first to the last: what was on its way at the
-    /// end is read, but no longer than for two seconds.
+    /// Bytes that senders have written from the first to the last.
     #[serde(default)]
     pub sent: u64,
-    /// See there.
+    /// Bytes that receivers have read from the first to the last. Data on its way at the end is read, for two seconds at most.
     #[serde(default)]
     pub read: u64,
-    /// Of two hosts, that of the sender and that of the receiver; empty where both ends are on one.
+    /// The figures of the sender's and the receiver's host; empty if both ends are on one host.
     #[serde(default)]
     pub hosts: Vec<HostFigures>,
-    /// Of packets, of a run of its own, by their names; empty where none was made.
+    /// Histograms of packets by name, from a separate run; empty without histograms.
     #[serde(default)]
     pub histograms: BTreeMap<String, Histogram>,
-    /// What else was counted beside them: what is in none of them, above all.
+    /// Other counts of that run, above all of packets that are in no histogram.
     #[serde(default)]
     pub besides: BTreeMap<String, u64>,
 }
 
-/// One of two hosts.
+/// The figures of one of two hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFigures {
-    /// Its name.
+    /// The name of the host.
     pub host: String,
-    /// Its kernel.
+    /// The kernel of the host.
     pub kernel: String,
-    /// Its device.
+    /// The device of the host.
     pub device: String,
     /// CPU time of the threads that send or receive.
     pub threads_seconds: f64,
-    /// Of the kernel's threads that run softirqs.
+    /// CPU time of the kernel's threads that run softirqs.
     pub ksoftirqd_seconds: f64,
-    /// Of all that its CPUs have run meanwhile.
+    /// CPU time of everything that the CPUs have run in the measured time.
     pub busy_seconds: f64,
-    /// Its samples by side and category.
+    /// The samples of the host, by side and category.
     pub sides: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// How samples in the kernel, at work, were classified.
+/// How kernel samples were classified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Classified {
-    /// All.
+    /// All samples.
     pub samples: u64,
-    /// By the name of the function.
+    /// Samples that were classified by the name of the function.
     pub by_name: u64,
-    /// By that of a caller.
+    /// Samples that were classified by the name of a caller.
     pub by_caller: u64,
 }
 
 impl Classified {
-    /// Adds those of another host.
+    /// Adds the counts of another host.
     pub fn add(&mut self, others: &Self) {
         self.samples += others.samples;
         self.by_name += others.by_name;
@@ -126,7 +125,7 @@ impl Classified {
 }
 
 impl Run {
-    /// Whether anything was carried: where not, no figure says what could have been.
+    /// Whether any data was carried. Without data, no figure says what could have been carried.
     pub fn has_carried(&self) -> bool {
         self.bytes > 0
     }
@@ -137,8 +136,8 @@ impl Run {
         if self.seconds > 0.0 { self.bytes as f64 * 8.0 / 1e9 / self.seconds } else { 0.0 }
     }
 
-    /// Gigabits for each second of CPU time, of both ends together. Of two hosts it is all that they have run, since softirqs
-    /// that come while a CPU has nothing else to do are in no thread's.
+    /// Gigabits per second of CPU time, of both ends together. For two hosts the CPU time is everything that their CPUs have run,
+    /// since softirqs on an idle CPU are in no thread's time.
     #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
     pub fn gbps_per_core(&self) -> f64 {
         let cpu = match self.hosts.is_empty() {
@@ -149,10 +148,10 @@ impl Run {
     }
 }
 
-/// All of a directory.
+/// The contents of a directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Results {
-    /// What they are of.
+    /// The description of the results.
     pub mark: Mark,
     /// Runs in the order in which they were made.
     pub runs: Vec<Run>,
@@ -169,11 +168,11 @@ fn failed(path: &Path, why: impl ToString) -> Error {
 }
 
 impl Directory {
-    /// Makes it; one that is there must be empty.
+    /// Makes the directory. An existing directory must be empty.
     ///
     /// # Errors
     ///
-    /// When it can't be made, or there is something in it.
+    /// When the directory can't be made, or is not empty.
     pub fn create(path: &Path, mark: &Mark) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(|e| failed(path, e))?;
         if fs::read_dir(path).map_err(|e| failed(path, e))?.next().is_some() {
@@ -183,23 +182,23 @@ impl Directory {
         Ok(Self { path: path.to_owned(), written: 0 })
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes what a run has measured.
+    /// Writes the results of a run.
     ///
     /// # Errors
     ///
-    /// When it can't be written.
+    /// When the results can't be written.
     pub fn add(&mut self, run: &Run) -> Result<(), Error> {
         self.written += 1;
         write(&self.path.join(format!("run-{:04}.json", self.written)), run)
     }
 }
 
-/// Under another name first: whoever finds the document finds all of it.
+/// Writes a file under another name first, so that a reader never finds a part of a document.
 fn write(path: &Path, document: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(document).map_err(|e| failed(path, e))?;
     let partial = path.with_extension("partial");
@@ -208,11 +207,11 @@ fn write(path: &Path, document: &impl Serialize) -> Result<(), Error> {
 }
 
 impl Results {
-    /// Reads those of a directory.
+    /// Reads the results in a directory.
     ///
     /// # Errors
     ///
-    /// When it is none of results, or one of them can't be read.
+    /// When the directory has no results, or a document can't be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let wrong = |why: String| Error::Lab(format!("{} has no results of 'topstat lab': {why}", path.display()));
         let mark = path.join(MARK);
@@ -251,7 +250,7 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Error> {
     serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))
 }
 
-/// What a directory begins with.
+/// The description that a new directory begins with.
 pub fn mark(experiment: &str) -> Mark {
     Mark {
         form: FORM,

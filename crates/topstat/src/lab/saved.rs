@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The settings of a device as they were, in a file for as long as a lab changes them: whoever comes after one that was
-//! killed puts them back.
+//! The original settings of a device, in a file for as long as a lab changes them. After a lab was killed, the next lab restores
+//! them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -15,18 +15,18 @@ use serde::{Deserialize, Serialize};
 use super::place::Place;
 use super::settings::Settings;
 
-/// Where they are: like the settings, gone when the host starts again.
+/// The directory of the files. Like the settings, it is gone after a restart of the host.
 const DIRECTORY: &str = "/run/topstat-lab";
-/// The form of what is in a file.
+/// The number of the files' form.
 const FORM: u32 = 1;
-/// The longest file that is read: one has some kilobytes, most of it the queues of the device.
+/// The longest file that is read: a file has some kilobytes, most of them for the queues of the device.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// This host, or rather this network namespace, taken by a lab: another one is refused, since they would measure each other,
-/// and change what the other has saved.
+/// A lab's claim to this host, or rather to this network namespace. Another lab is refused, since the labs would measure each
+/// other and change what the other has saved.
 #[derive(Debug)]
 pub struct Claim {
-    /// Locked as long as it is open; the kernel closes it when the process ends, however.
+    /// The file is locked as long as it is open. The kernel closes it when the process ends, in whatever way.
     _lock: File,
     path: PathBuf,
     record: PathBuf,
@@ -34,7 +34,7 @@ pub struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // While it is locked, so that nobody else has it.
+        // The file is removed while it is locked, so that no other process has it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -43,29 +43,29 @@ fn cannot(what: &Path, why: &dyn std::fmt::Display) -> String {
     format!("cannot write {}: {why}; run as root", what.display())
 }
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     form: u32,
     device: String,
-    /// Both tell the device from another one of its name.
+    /// The index and the address tell the device from another device of the same name.
     index: u32,
     address: String,
     settings: Settings,
 }
 
 impl Claim {
-    /// Takes it.
+    /// Takes the claim.
     ///
     /// # Errors
     ///
-    /// When another lab has it, or this user may not.
+    /// When another lab has the claim, or this user may not take it.
     pub fn take() -> Result<Self, String> {
         Self::take_in(Path::new(DIRECTORY))
     }
 
     fn take_in(directory: &Path) -> Result<Self, String> {
-        // Nobody else may say what settings were.
+        // No other user may write to the directory, since settings are restored from it.
         if let Err(e) = DirBuilder::new().mode(0o700).create(directory)
             && e.kind() != ErrorKind::AlreadyExists
         {
@@ -80,7 +80,8 @@ impl Claim {
         let path = directory.join(format!("{}.lock", namespace.ino()));
         let mut lock = loop {
             let lock = Self::lock(&path)?;
-            // Who had it may have removed the file meanwhile: then another one is locked by whoever comes next.
+            // The owner before may have removed the file: the next lab would then lock a new file. So the locked file must be the
+            // one of this path.
             let inode = |about: std::io::Result<fs::Metadata>| about.map(|about| about.ino()).ok();
             if inode(lock.metadata()) == inode(fs::metadata(&path)) {
                 break lock;
@@ -105,11 +106,11 @@ impl Claim {
         }
     }
 
-    /// Writes down how a device is set.
+    /// Saves the settings of a device.
     ///
     /// # Errors
     ///
-    /// When that can't be read, or not be written: nothing may be changed then.
+    /// When the settings can't be read or written. Then the device must not be changed.
     pub fn save(&self, place: &Place) -> Result<(), String> {
         if self.record.exists() {
             return Err(format!("the settings in {} are not put back yet: topstat lab restore", self.record.display()));
@@ -117,18 +118,18 @@ impl Claim {
         let (link, settings) = (place.link()?, Settings::read(place)?);
         let record =
             Record { form: FORM, device: place.device.clone(), index: link.ifindex, address: link.address, settings };
-        // Under another name first: whoever finds it finds all of it.
+        // The file is written under another name first, so that a reader never finds a part of it.
         let partial = self.record.with_extension("partial");
         let text = serde_json::to_string_pretty(&record).map_err(|e| e.to_string())?;
         let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &self.record));
         written.map_err(|e| format!("cannot save the settings of {} in {}: {e}", place.device, self.record.display()))
     }
 
-    /// Puts back what is saved, if anything is: which device it was, and what has changed by that.
+    /// Restores the saved settings, if there are any. Returns the device and the changes.
     ///
     /// # Errors
     ///
-    /// When it can't be put back: then it stays saved.
+    /// When the settings can't be restored. Then they stay saved.
     pub fn restore(&self) -> Result<Option<Restored>, String> {
         let wrong = |why: &dyn std::fmt::Display| {
             format!("cannot read the saved settings in {}: {why}; remove it if you know better", self.record.display())
@@ -144,7 +145,7 @@ impl Claim {
         if record.form != FORM {
             return Err(wrong(&format!("it is of form {}, this topstat reads form {FORM}", record.form)));
         }
-        // It may have another name by now.
+        // The device may have another name by now.
         let any = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(|e| wrong(&e))?;
         let found = match index_to_name_inlined(any, record.index) {
             Ok(name) => Some(Place::here(name.as_str())?),
@@ -163,12 +164,12 @@ impl Claim {
     }
 }
 
-/// What was put back.
+/// The restored settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// Of which device.
+    /// The name of the device.
     device: String,
-    /// What has changed; `None`: the device is not there any more.
+    /// The changes; `None`: the device is gone.
     changed: Option<Vec<String>>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a device is set: as a configuration of the study says, and as it was before.
+//! The settings of a device: set as a configuration of the study says, and restored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use super::ethtool::{self, Feature, Features};
 use super::place::{Place, Trouble};
 
-/// How both devices are set.
+/// The settings of both devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Segmentation on sending, and its reverse on receiving, are put off to the device, or to where it would be.
+    /// Segmentation of sent data, and merging of received data, are left to the device or to the step before it.
     pub offloads: bool,
-    /// Frames of 9000 bytes instead of 1500.
+    /// Frames have 9000 bytes instead of 1500.
     pub jumbo: bool,
-    /// Packets are steered to the CPU that receives them, by the device.
+    /// The device steers packets to the CPU that reads them.
     pub steering: bool,
 }
 
@@ -28,7 +28,7 @@ const fn as_said(offloads: bool, jumbo: bool, steering: bool) -> Configuration {
     Configuration { offloads, jumbo, steering }
 }
 
-/// Those of the study, as it calls them.
+/// The configurations of the study, with its names.
 pub const CONFIGURATIONS: [(&str, Configuration); 7] = [
     ("no-opts", as_said(false, false, false)),
     ("tsogro", as_said(true, false, false)),
@@ -44,12 +44,12 @@ impl Configuration {
         if self.jumbo { 9000 } else { 1500 }
     }
 
-    /// Sets a device so, and reads back what is set. What is so already is not touched: some devices lose their link for
-    /// seconds when they are set.
+    /// Sets a device, and reads the settings back. A setting that already has its value is left alone, since some devices lose
+    /// their link for seconds when they are set.
     ///
     /// # Errors
     ///
-    /// When the device can't do it, or does not come up again.
+    /// When the device can't take the settings, or does not come up again.
     pub fn apply(&self, place: &Place) -> Result<(), Trouble> {
         let device = place.device.as_str();
         place.inside(|| {
@@ -63,7 +63,7 @@ impl Configuration {
             if self.steering { Steering::switch_on(device).map_err(Trouble::Unavailable) } else { Ok(()) }
         })?;
         let link = place.link()?;
-        // Without it TCP makes large buffers even where nothing segments them but the stack itself.
+        // Without this, TCP makes large buffers even if only the stack itself segments them.
         if !self.offloads && link.gso_max_segs != Some(1) {
             place.ip(&format!("link set dev {device} gso_max_segs 1")).map_err(Trouble::Unavailable)?;
         }
@@ -75,7 +75,7 @@ impl Configuration {
     }
 }
 
-/// How long a device may take until packets pass it again: some negotiate with their peer anew.
+/// How long a device may take until packets pass it again: some devices negotiate with their peer anew.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
 fn await_link(place: &Place) -> Result<(), Trouble> {
@@ -90,27 +90,27 @@ fn await_link(place: &Place) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// All that a configuration changes of a device, as it was.
+/// The original values of all settings that a configuration changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     features: Features,
     mtu: u32,
     gso_max_segs: Option<u32>,
-    /// That of IPv6, which the kernel sets anew with the device's.
+    /// The MTU of IPv6, which the kernel changes together with the device's.
     ipv6_mtu: Option<u32>,
     steering: Steering,
 }
 
-/// How long what is put back may take to be there: an XDP program, which goes with the process, keeps some from it until
-/// the kernel has taken it away.
+/// How long restored settings may take to be active: an XDP program, which ends with its process, keeps some of them inactive
+/// until the kernel has removed the program.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Settings {
-    /// Those of a device.
+    /// Reads the settings of a device.
     ///
     /// # Errors
     ///
-    /// When they can't be read.
+    /// When the settings can't be read.
     pub fn read(place: &Place) -> Result<Self, String> {
         let link = place.link()?;
         let device = place.device.as_str();
@@ -125,11 +125,11 @@ impl Settings {
         })
     }
 
-    /// Puts them back, reads what there is then, and says what has changed by that.
+    /// Restores the settings, reads them back, and returns the changes.
     ///
     /// # Errors
     ///
-    /// What could not be put back.
+    /// When settings could not be restored; the error names them.
     pub fn restore(&self, place: &Place) -> Result<Vec<String>, String> {
         let before = Self::read(place)?;
         let names = place.inside(|| Ok::<_, String>(before.features.names(&place.device)))?;
@@ -144,7 +144,8 @@ impl Settings {
             }
             if begun.elapsed() > RESTORE_PATIENCE {
                 if now.asked() == self.asked() {
-                    // What else keeps it from some, or did before, such as an XDP program of somebody else.
+                    // The requested settings are restored. Another cause, such as another user's XDP program, keeps some of them
+                    // inactive, or did before.
                     let does = left.into_iter().map(|left| format!("but asked for the same it has {left}"));
                     return Ok(changed().into_iter().chain(does).collect());
                 }
@@ -167,7 +168,7 @@ impl Settings {
         if self.mtu != now.mtu {
             place.ip(&format!("link set dev {device} mtu {}", self.mtu))?;
         }
-        // After the device's, which changes it.
+        // The MTU of IPv6 is restored after the device's, which changes it.
         let path = ipv6_mtu(device);
         if let Some(mtu) = self.ipv6_mtu {
             place.inside(|| if number(&path) == Some(mtu) { Ok(()) } else { write(&path, mtu) })?;
@@ -175,13 +176,13 @@ impl Settings {
         Ok(())
     }
 
-    /// All but what the device makes of it.
+    /// The requested settings, without the active features.
     fn asked(&self) -> Self {
         let features = Features { active: Vec::new(), ..self.features.clone() };
         Self { features, ..self.clone() }
     }
 
-    /// What of these settings others have in another way: `mtu 1500 -> 9000`.
+    /// The settings that differ in `others`: `mtu 1500 -> 9000`.
     fn differences(&self, others: &Self, names: &[String]) -> Vec<String> {
         let mut found = self.features.differences(&others.features, names);
         let mut add = |name: &str, here: String, there: String| {
@@ -215,22 +216,23 @@ fn write(path: &PathBuf, number: u32) -> Result<(), String> {
     fs::write(path, number.to_string()).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
-/// By what packets find the CPU that reads them, besides the device's filters.
+/// The steering of packets to the CPU that reads them, besides the device's filters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Steering {
-    /// How many flows of sockets the kernel remembers; `None`: the kernel does not, or this namespace may not say.
+    /// The flows of sockets that the kernel remembers; `None`: the kernel does not remember flows, or this namespace has no
+    /// access to the number.
     entries: Option<u32>,
-    /// How many flows of each queue, by its name.
+    /// The number of flows of each queue, by the queue's name.
     counts: BTreeMap<String, u32>,
 }
 
-/// Of the whole host.
+/// A setting of the whole host.
 const ENTRIES: &str = "/proc/sys/net/core/rps_sock_flow_entries";
-/// What the kernel's Documentation/networking/scaling.rst advises; of queues, together.
+/// The number of flows of all queues together that the kernel's Documentation/networking/scaling.rst advises.
 const FLOWS: u32 = 32_768;
 
 impl Steering {
-    /// The queues of a device by which packets arrive; none where `/sys` shows another network namespace.
+    /// The receive queues of a device; empty where `/sys` shows another network namespace.
     fn queues(device: &str) -> Vec<PathBuf> {
         let folder = PathBuf::from("/sys/class/net").join(device);
         let own = socket(AddressFamily::INET, SocketType::DGRAM, None).and_then(|any| name_to_index(any, device)).ok();
@@ -265,7 +267,7 @@ impl Steering {
         Self { entries: Some(entries.max(FLOWS)), counts }.write(device, &now)
     }
 
-    /// Writes what differs from what there is now.
+    /// Writes the settings that differ from `now`.
     fn write(&self, device: &str, now: &Self) -> Result<(), String> {
         if let Some(entries) = self.entries.filter(|_| self.entries != now.entries) {
             write(&PathBuf::from(ENTRIES), entries)?;
@@ -280,7 +282,7 @@ impl Steering {
     }
 }
 
-/// Held by tests of what is the whole host's.
+/// Tests that change settings of the whole host hold this lock.
 #[cfg(test)]
 pub static WHOLE_HOST: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -288,7 +290,7 @@ pub static WHOLE_HOST: std::sync::Mutex<()> = std::sync::Mutex::new(());
 mod tests {
     use super::*;
 
-    /// Of a device of its own, in the network namespace that may set it for the whole host.
+    /// The test makes a separate device, in the network namespace that may set the steering of the whole host.
     #[test]
     fn steering_is_switched_on_and_put_back() {
         let _alone = WHOLE_HOST.lock();
@@ -328,7 +330,7 @@ mod tests {
         assert!(was.differences(&was.clone(), &names).is_empty());
         let mut is = was.clone();
         (is.mtu, is.ipv6_mtu, is.steering.entries) = (9000, None, Some(32_768));
-        // Asked for and done, done alone, asked for alone; and one without a name.
+        // Requested and active, active alone, requested alone, and a feature without a name.
         (is.features.requested, is.features.active) = (vec![0b11, 0x8000_0002], vec![0b110, 0]);
         is.steering.counts.insert("rx-1".to_owned(), 4096);
         let found = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One end of an experiment, wherever it is: what is asked of it, and the end that is on this host. That of another host is
-//! asked the same by messages ([`super::remote`]).
+//! One end of an experiment: its requests, and the end on this host. The end on another host takes the same requests as messages
+//! ([`super::remote`]).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,75 +22,75 @@ use super::settings::Configuration;
 use super::traffic::{self, FlowEnd, Generator, Kind, Sockets, Sum};
 use crate::backend::Profiling;
 
-/// The largest of what a message may ask for: what the command line allows.
+/// The largest values that a message may ask for, as on the command line.
 const MOST_REQUEST_BYTES: usize = 16 << 20;
 const MOST_BUFFER_BYTES: usize = 1 << 30;
 
-/// What is asked of an end.
+/// A request to an end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// Where it is.
+    /// Describes the end.
     Describe,
-    /// To save its settings, before anything is changed at either end: what one does may show at the other.
+    /// Saves the settings of the end. Both ends save before either is changed, since a change at one end may show at the other.
     Save,
-    /// To set its device, and be ready for traffic. What was begun before ends.
+    /// Sets the device, and prepares for traffic. Earlier traffic and measurements end.
     Prepare(Setup),
-    /// To lose a share of the packets that arrive, in percent; once both ends are prepared, since it may keep the other one
-    /// from setting its device: with veth it does.
+    /// Loses a share of the packets that arrive, in percent. The request follows the preparation of both ends, since loss may
+    /// keep the other end from setting its device, as it does with veth.
     Lose(f64),
-    /// To take connections.
+    /// Listens for connections.
     Listen {
-        /// What comes by each.
+        /// The flows of the connections.
         flows: Vec<FlowEnd>,
         /// The own address.
         own: IpAddr,
-        /// Who connects.
+        /// The address of the peer that connects.
         peer: IpAddr,
     },
-    /// To connect, and send.
+    /// Connects, and sends.
     Connect {
-        /// What goes by each.
+        /// The flows of the connections.
         flows: Vec<FlowEnd>,
         /// The own address.
         own: IpAddr,
-        /// Where to.
+        /// The addresses to connect to.
         to: Vec<SocketAddr>,
     },
-    /// What it has counted so far.
+    /// Returns the figures so far.
     Look,
-    /// To sample stacks so often a second, from now on.
+    /// Samples stacks this often a second, from now on.
     Sample(u32),
-    /// The samples.
+    /// Returns the samples.
     Samples,
-    /// To make histograms from now on.
+    /// Makes histograms from now on.
     Count,
-    /// The histograms.
+    /// Returns the histograms.
     Counts,
-    /// To end the traffic; and whether the other end has ended, so that what is on its way is to be read.
+    /// Ends the traffic. True: the other end has ended, and the data on its way is read first.
     Stop(bool),
-    /// To put its settings back.
+    /// Restores the settings.
     Restore,
-    /// To go on: who hears nothing of the other host ends.
+    /// Keeps the end going: an end that hears nothing from the other host stops.
     Beat,
 }
 
-/// How an end is set.
+/// The settings of an end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Its device.
+    /// The configuration of the device.
     pub configuration: Configuration,
-    /// Its sockets.
+    /// The options of the sockets.
     pub sockets: Sockets,
 }
 
-/// What it answers.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// To [`Request::Describe`].
     Description(Description),
-    /// To [`Request::Prepare`]: the congestion control that sockets have.
+    /// To [`Request::Prepare`]: the congestion control of the sockets.
     Ready(String),
-    /// To [`Request::Listen`]: where to connect.
+    /// To [`Request::Listen`]: the addresses to connect to.
     Listening(Vec<SocketAddr>),
     /// To [`Request::Look`] and [`Request::Stop`].
     Figures(Figures),
@@ -98,18 +98,18 @@ pub enum Answer {
     Samples(Samples),
     /// To [`Request::Counts`].
     Counts(Counts),
-    /// To [`Request::Restore`]: what was put back, if anything was changed.
+    /// To [`Request::Restore`]: the restored settings, if any were changed.
     Restored(Option<String>),
-    /// To all else.
+    /// To all other requests.
     Done,
 }
 
-/// Where an end is.
+/// The description of an end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The name of the host.
     pub host: String,
-    /// Its kernel.
+    /// The kernel of the host.
     pub kernel: String,
     /// The device.
     pub device: String,
@@ -117,64 +117,64 @@ pub struct Description {
     pub addresses: Vec<IpAddr>,
     /// The CPUs that may be used.
     pub cpus: Vec<usize>,
-    /// Which of them are together on a NUMA node; that of the device comes first.
+    /// The allowed CPUs by NUMA node; the node of the device comes first.
     pub nodes: Vec<Vec<usize>>,
 }
 
-/// What an end has counted at a moment; all of it only grows.
+/// The counts of an end at an instant. None of them ever decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// When, by the host's monotonic clock.
+    /// The time, by the host's monotonic clock.
     pub at_ns: u64,
-    /// By its flows.
+    /// The sums of the flows.
     pub sum: Sum,
     /// CPU time of the kernel's threads that run softirqs.
     pub ksoftirqd_seconds: f64,
-    /// CPU time of all that the host has run.
+    /// CPU time of everything that the host has run.
     pub busy_seconds: f64,
-    /// Packets that have arrived where some are to be lost.
+    /// Packets that arrived while packets were lost on purpose.
     pub arrived: u64,
-    /// Those that were.
+    /// Packets that were lost on purpose.
     pub dropped: u64,
 }
 
 /// Samples of stacks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
-    /// By side and category.
+    /// Samples by side and category.
     pub sides: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Those whose stack could not be kept.
+    /// Samples whose stack could not be stored.
     pub lost: u64,
-    /// How they were classified.
+    /// How the samples were classified.
     pub classified: Classified,
 }
 
 /// Histograms, by their names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Of packets and of data.
+    /// Histograms of packets and of data.
     pub histograms: BTreeMap<String, Histogram>,
-    /// What else was counted.
+    /// Other counts.
     pub besides: BTreeMap<String, u64>,
 }
 
 /// An end.
 pub trait Side {
-    /// Has it do something.
+    /// Makes a request.
     ///
     /// # Errors
     ///
-    /// When it can't, or has gone.
+    /// When the end can't do it, or is gone.
     fn ask(&mut self, request: Request) -> Result<Answer, Trouble>;
 }
 
-/// What samples stacks, so often a second.
+/// Opens a sampler of stacks, for this number of samples a second.
 pub type Open<'a> = dyn FnMut(u32) -> Result<Box<dyn Profiling>, String> + 'a;
 
-/// The end on this host. When it is dropped, its traffic ends, and its settings are put back.
+/// The end on this host. When it is dropped, its traffic ends, and its settings are restored.
 pub struct Local<'a> {
     place: Arc<Place>,
-    /// Where the settings of a device of the host are saved; none: the device goes with the process.
+    /// The claim that saves the settings of a device of this host; `None`: the device ends with the process.
     claim: Option<&'a Claim>,
     open: Option<&'a mut Open<'a>>,
     generator: Option<Generator>,
@@ -185,22 +185,22 @@ pub struct Local<'a> {
 }
 
 impl<'a> Local<'a> {
-    /// The end at this place. Nothing is changed yet.
+    /// Makes the end at this place. It changes nothing yet.
     pub fn new(place: Place, claim: Option<&'a Claim>, open: Option<&'a mut Open<'a>>) -> Self {
         let (generator, loss, sampler, counters) = (None, None, None, None);
         Self { place: Arc::new(place), claim, open, generator, loss, sampler, counters, saved: false }
     }
 
-    /// What it has sent and received since it was last prepared.
+    /// The sums of its flows since it was last prepared.
     pub fn sum(&self) -> Sum {
         self.generator.as_ref().map(Generator::sum).unwrap_or_default()
     }
 
-    /// Where it is.
+    /// Describes the end.
     ///
     /// # Errors
     ///
-    /// When its device is not there, or not up.
+    /// When the device does not exist, or is not up.
     pub fn describe(&self) -> Result<Description, String> {
         let uname = rustix::system::uname();
         let cpus = cpus()?;
@@ -218,7 +218,7 @@ impl<'a> Local<'a> {
         })
     }
 
-    /// Saves the settings, unless they are.
+    /// Saves the settings, unless they are saved.
     fn save(&mut self) -> Result<(), String> {
         if let Some(claim) = self.claim.filter(|_| !self.saved) {
             claim.save(&self.place)?;
@@ -237,7 +237,7 @@ impl<'a> Local<'a> {
     }
 
     fn lose(&mut self, percent: f64) -> Result<(), Trouble> {
-        // It is attached while the thread is in the namespace that the device is in.
+        // The program is attached while the thread is in the namespace of the device.
         let attach = || Loss::attach(&self.place.device, percent).map_err(|e| Trouble::Unavailable(e.to_string()));
         self.loss = Some(self.place.inside(attach)?);
         Ok(())
@@ -263,7 +263,7 @@ impl<'a> Local<'a> {
         let mut sampler = self.sampler.take().ok_or("nothing is sampled")?;
         let profile = sampler.read().map_err(|e| e.to_string())?;
         let mut pids = counted();
-        // Packets of a real device also arrive while a CPU has nothing to do: softirqs on top of the idle task.
+        // Packets of a real device also arrive on idle CPUs: softirqs then run on top of the idle task.
         pids.extend(self.claim.map(|_| 0));
         let table = Table::of(&profile, &Choice { pids: pids.clone(), ..Choice::default() });
         Ok(Samples {
@@ -273,7 +273,7 @@ impl<'a> Local<'a> {
         })
     }
 
-    /// What arrives at the device, and what is copied to this process.
+    /// Starts to count the packets that arrive at the device, and the data that is copied to this process.
     fn count(&mut self) -> Result<(), String> {
         let device = Chosen { device: Some(self.place.device.clone()), ..Chosen::default() };
         let own = Chosen { pids: vec![std::process::id()], ..Chosen::default() };
@@ -296,16 +296,16 @@ impl<'a> Local<'a> {
         Ok(counts)
     }
 
-    /// Ends what was begun.
+    /// Ends traffic and measurements.
     fn quiet(&mut self) {
         (self.generator, self.loss, self.sampler, self.counters) = (None, None, None, None);
     }
 
-    /// Ends what was begun, and puts back what was changed, if anything was.
+    /// Ends traffic and measurements, and restores the settings if they were changed.
     ///
     /// # Errors
     ///
-    /// What could not be put back: `topstat lab restore` tries again.
+    /// When the settings could not be restored: `topstat lab restore` tries again.
     pub fn restore(&mut self) -> Result<Option<String>, String> {
         self.quiet();
         let Some(claim) = self.claim.filter(|_| self.saved) else { return Ok(None) };
@@ -362,17 +362,17 @@ impl Side for Local<'_> {
 
 impl Drop for Local<'_> {
     fn drop(&mut self) {
-        // Where it fails, it stays saved, and who comes next puts it back.
+        // If this fails, the settings stay saved, and the next lab restores them.
         let _ = self.restore();
     }
 }
 
 impl Request {
-    /// Looks whether all is in the range that the command line allows: a message may say anything.
+    /// Checks that all values are in the range that the command line allows, since a message may have any value.
     ///
     /// # Errors
     ///
-    /// What is not.
+    /// The value that is out of its range.
     pub fn check(&self) -> Result<(), String> {
         let within = |what: &str, number: usize, most: usize| match number <= most {
             true => Ok(()),
@@ -408,7 +408,8 @@ pub fn cpus() -> Result<Vec<usize>, String> {
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
-/// Which of them are together on a NUMA node, that of the device first; where it has none, in the order of their numbers.
+/// The NUMA nodes of these CPUs. The node of the device comes first; without a device's node they are in the order of their
+/// numbers.
 pub fn nodes(cpus: &[usize], device: &str) -> Vec<Vec<usize>> {
     let own = std::fs::read_to_string(format!("/sys/class/net/{device}/device/numa_node")).unwrap_or_default();
     let own = format!("node{}", own.trim());
@@ -420,8 +421,8 @@ pub fn nodes(cpus: &[usize], device: &str) -> Vec<Vec<usize>> {
     folders.into_iter().map(on).filter(|cpus: &Vec<usize>| !cpus.is_empty()).collect()
 }
 
-/// Samples of the network stack by side and category, of these processes: what others on this host do meanwhile is not the
-/// experiment's.
+/// The samples of these processes in the network stack, by side and category. Other processes of this host are not part of the
+/// experiment.
 fn by_side(profile: &Profile, pids: &[u32]) -> BTreeMap<String, BTreeMap<String, u64>> {
     let of = |part: Part| {
         let choice = Choice { sides: vec![part], pids: pids.to_vec(), ..Choice::default() };
@@ -432,7 +433,7 @@ fn by_side(profile: &Profile, pids: &[u32]) -> BTreeMap<String, BTreeMap<String,
     Part::ALL.into_iter().filter(|part| *part != Part::Other).map(of).collect()
 }
 
-/// The processes whose CPU time is counted, and whose samples: this one, and the kernel's threads that run softirqs.
+/// The processes whose CPU time and samples are counted: this one, and the kernel's threads that run softirqs.
 fn counted() -> Vec<u32> {
     let softirqs = softirq_threads().filter_map(|stat| u32::try_from(stat.pid).ok());
     std::iter::once(std::process::id()).chain(softirqs).collect()
@@ -445,12 +446,12 @@ fn softirq_threads() -> impl Iterator<Item = Stat> {
     stats.filter(|stat| stat.comm.starts_with("ksoftirqd/"))
 }
 
-/// Their CPU time in seconds, whoever has raised what they run.
+/// The CPU time of these threads in seconds, whatever has raised the softirqs.
 fn softirq_seconds() -> f64 {
     seconds(softirq_threads().map(|stat| stat.utime + stat.stime).sum())
 }
 
-/// The CPU time of all CPUs in seconds, but for what they had nothing to do, and what a hypervisor took.
+/// The CPU time of all CPUs in seconds, without the time that they were idle or that a hypervisor took.
 fn busy_seconds() -> Result<f64, String> {
     let stats = KernelStats::current().map_err(|e| format!("cannot read /proc/stat: {e}"))?;
     let all = stats.total;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Makes one end of TCP traffic: long flows, and requests with responses, each flow on a thread that is pinned to its CPU.
+//! Makes one end of TCP traffic: long flows, and requests with responses. Each flow has a thread that is pinned to its CPU.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -17,51 +17,53 @@ use serde::{Deserialize, Serialize};
 
 use super::place::Place;
 
-/// Bytes of a call that sends or receives: what the study's generator used.
+/// The bytes of each call that sends or receives, as in the study's generator.
 const CALL_BYTES: usize = 128 * 1024;
-/// How much of a long flow is to be there before its receiver is woken up. Where the sender is slower than the receiver, which would
-/// sleep and be woken for each packet, waking would be most of what is measured: by an interrupt between CPUs, which a hypervisor
-/// handles. The study's receivers had work all the time. A quarter of a call, so that no window has to grow for it.
+/// The data of a long flow that wakes its receiver up. If the sender is slower than the receiver, the receiver would otherwise
+/// sleep and wake up for each packet. The measurement would then mostly show these wake-ups: interrupts between CPUs, which a
+/// hypervisor handles. The receivers of the study always had work. The value is a quarter of a call, so that no window has to
+/// grow for it.
 const WAKE_BYTES: libc::c_int = 32 * 1024;
-/// How long a connection may take, and any call may wait before the thread looks whether it is to end.
+/// How long a connection may take. [`LOOK`] is how long a call may wait before the thread checks whether it has to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a receiver reads what is still on its way, after all senders have ended: where packets are lost it may be more.
+/// How long a receiver reads the data on its way, after all senders have ended: with packet loss there may be more data than
+/// that.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// What a flow carries.
+/// The contents of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// As much as goes, from one side to the other.
+    /// As much data as possible, from one side to the other.
     Long,
-    /// A request of so many bytes, then a response of as many.
+    /// Requests, each followed by a response of the same size.
     Requests {
-        /// Of each.
+        /// The bytes of each request and of each response.
         bytes: usize,
     },
 }
 
-/// A connection.
+/// A connection, which carries one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Where it is sent from.
+    /// The CPU of the sender.
     pub from_cpu: usize,
-    /// Where it is received.
+    /// The CPU of the receiver.
     pub to_cpu: usize,
-    /// What it carries.
+    /// The contents of the flow.
     pub kind: Kind,
 }
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowEnd {
-    /// Where it runs.
+    /// The CPU of the thread.
     pub cpu: usize,
-    /// What it carries.
+    /// The contents of the flow.
     pub kind: Kind,
 }
 
-/// What all sockets are set to.
+/// The options of all sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sockets {
     /// The receive buffer; `None`: the kernel tunes it.
@@ -70,7 +72,7 @@ pub struct Sockets {
     pub congestion: Option<String>,
 }
 
-/// What the flows of one end have moved, and what that took; all of it only grows.
+/// The data that the flows of one end have moved, and the CPU time for it. No value ever decreases.
 #[derive(Debug, Default)]
 struct Moved {
     sent: AtomicU64,
@@ -79,10 +81,10 @@ struct Moved {
     cpu_ns: AtomicU64,
 }
 
-/// The same at a moment.
+/// The values of `Moved` at an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
-    /// Bytes that senders have written: of requests, not of responses.
+    /// Bytes that senders have written: requests, but not responses.
     pub sent: u64,
     /// Bytes that receivers have read.
     pub received: u64,
@@ -92,13 +94,13 @@ pub struct Sum {
     pub cpu_ns: u64,
 }
 
-/// Until when threads go on.
+/// The phase in which all threads go on.
 const GO_ON: u8 = 0;
-/// Receivers read what is still on its way.
+/// Senders end; receivers read the data on its way.
 const FINISH: u8 = 1;
 const END: u8 = 2;
 
-/// What all threads of an end share.
+/// The state that all threads of an end share.
 #[derive(Debug)]
 struct Shared {
     place: Arc<Place>,
@@ -112,13 +114,13 @@ impl Shared {
         self.phase.load(Ordering::Relaxed) == GO_ON
     }
 
-    /// For who waits for the other end.
+    /// Whether a thread still waits for the other end.
     fn waits(&self) -> bool {
         self.phase.load(Ordering::Relaxed) != END
     }
 }
 
-/// The threads of one end of all flows. They end when it is dropped.
+/// The threads of one end of all flows. They end when the generator is dropped.
 #[derive(Debug)]
 pub struct Generator {
     shared: Arc<Shared>,
@@ -126,17 +128,17 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// One without flows.
+    /// A generator without flows.
     pub fn new(place: Arc<Place>, sockets: Sockets) -> Self {
         let (moved, phase) = (Moved::default(), AtomicU8::new(GO_ON));
         Self { shared: Arc::new(Shared { place, sockets, moved, phase }), threads: Vec::new() }
     }
 
-    /// Starts a receiver of each flow, which takes a connection of this peer; gives the ports that they listen on.
+    /// Starts a receiver for each flow, which takes one connection of this peer. Returns the addresses on which they listen.
     ///
     /// # Errors
     ///
-    /// When one can't listen.
+    /// When a receiver can't listen.
     pub fn listen(&mut self, flows: &[FlowEnd], own: IpAddr, peer: IpAddr) -> Result<Vec<SocketAddr>, String> {
         let mut addresses = Vec::new();
         for flow in flows.iter().copied() {
@@ -146,7 +148,7 @@ impl Generator {
             });
             match address.recv_timeout(2 * PATIENCE) {
                 Ok(address) => addresses.push(address),
-                // Who does not listen has ended with an error.
+                // A receiver that does not listen has ended with an error.
                 Err(_) => {
                     return Err(self.stop(false).err().unwrap_or_else(|| "a receiver does not listen".to_owned()));
                 }
@@ -155,11 +157,11 @@ impl Generator {
         Ok(addresses)
     }
 
-    /// Starts a sender of each flow; done when all are connected.
+    /// Starts a sender for each flow, and returns when all are connected.
     ///
     /// # Errors
     ///
-    /// When one is not.
+    /// When a sender can't connect.
     pub fn connect(&mut self, flows: &[FlowEnd], own: IpAddr, to: &[SocketAddr]) -> Result<(), String> {
         let (ready, all_ready) = mpsc::channel();
         for (flow, to) in flows.iter().copied().zip(to.iter().copied()) {
@@ -188,7 +190,7 @@ impl Generator {
         }));
     }
 
-    /// At this moment, but for the CPU time that threads have not told yet: they do every few calls.
+    /// The sums at this instant. Threads add their CPU time every few calls only.
     pub fn sum(&self) -> Sum {
         let (moved, read) = (&self.shared.moved, |number: &AtomicU64| number.load(Ordering::Relaxed));
         Sum {
@@ -199,12 +201,12 @@ impl Generator {
         }
     }
 
-    /// Ends all threads. `finish`: the other end has ended, and what is on its way is read. What went wrong in a flow is an
-    /// error, also where the others went on.
+    /// Ends all threads. `finish`: the other end has ended, and the data on its way is read first. A failure of one flow is an
+    /// error, even if the other flows went on.
     ///
     /// # Errors
     ///
-    /// See above.
+    /// The first failure of a flow.
     pub fn stop(&mut self, finish: bool) -> Result<(), String> {
         self.shared.phase.store(if finish { FINISH } else { END }, Ordering::Relaxed);
         let threads = std::mem::take(&mut self.threads);
@@ -217,7 +219,7 @@ impl Generator {
             Ok(ended) => ended.err(),
             Err(_) => Some("a thread of the generator has panicked".to_owned()),
         });
-        // All are joined.
+        // All threads are joined, also after a failure.
         ended.collect::<Vec<String>>().into_iter().next().map_or(Ok(()), Err)
     }
 }
@@ -238,7 +240,7 @@ fn set(socket: &TcpStream, sockets: &Sockets) -> io::Result<()> {
     Ok(())
 }
 
-/// Has who waits for data woken when so many bytes are there.
+/// Wakes a thread that waits for data when this many bytes are there.
 fn wake_at(socket: &TcpStream, bytes: libc::c_int) -> io::Result<()> {
     let (value, length) = (std::ptr::from_ref(&bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
     // SAFETY: the kernel reads an integer, whose size is given.
@@ -246,20 +248,20 @@ fn wake_at(socket: &TcpStream, bytes: libc::c_int) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets it, and reads it back.
+/// Sets the congestion control, and reads it back.
 fn set_congestion(socket: &TcpStream, name: &str) -> io::Result<()> {
     rustix::net::sockopt::set_tcp_congestion(socket, name)?;
     let set = rustix::net::sockopt::tcp_congestion(socket)?;
     if set == name { Ok(()) } else { Err(io::Error::other(format!("the kernel has set {set} instead of {name}"))) }
 }
 
-/// The congestion control that sockets of this place will have: this one, or the kernel's default.
+/// The congestion control of sockets at this place: the wanted one, or the kernel's default.
 ///
 /// # Errors
 ///
 /// When the kernel does not have it, or does not let this user set it.
 pub fn congestion(place: &Place, wanted: Option<&str>) -> Result<String, String> {
-    /// What the kernel has; of a network namespace.
+    /// The congestion controls of the kernel, by network namespace.
     const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let ask = || {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).map_err(io::Error::from)?;
@@ -279,7 +281,7 @@ pub fn congestion(place: &Place, wanted: Option<&str>) -> Result<String, String>
     })
 }
 
-/// A socket with this address whose packets pass the device and no other one.
+/// A socket with this address whose packets pass no other device.
 fn bound(own: IpAddr, device: &str) -> io::Result<OwnedFd> {
     let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = rustix::net::SocketFlags::CLOEXEC;
@@ -296,7 +298,7 @@ fn receive(
     listening: &mpsc::Sender<SocketAddr>,
 ) -> io::Result<()> {
     let listener = bound(own, &shared.place.device)?;
-    // Before it listens: the window of a connection is scaled by what the listener has.
+    // The buffer is set before the socket listens: the window of a connection is scaled by the listener's buffer.
     if let Some(bytes) = shared.sockets.buffer {
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&listener, bytes)?;
     }
@@ -307,7 +309,7 @@ fn receive(
     let begun = Instant::now();
     let mut socket = loop {
         match listener.accept() {
-            // Others are not measured.
+            // Connections of other peers are not measured.
             Ok((socket, from)) if from.ip() == peer => break socket,
             Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
             _ if !shared.goes_on() => return Ok(()),
@@ -348,7 +350,7 @@ fn receive(
 
 fn send(flow: FlowEnd, shared: &Shared, own: IpAddr, to: SocketAddr, ready: &mpsc::Sender<()>) -> io::Result<()> {
     let socket = bound(own, &shared.place.device)?;
-    // Linux gives up connecting after the time that sending may take.
+    // Linux uses the timeout of sending for connecting, too.
     rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(PATIENCE))?;
     rustix::net::connect(&socket, &to).map_err(|e| match e {
         rustix::io::Errno::INPROGRESS => io::Error::from(ErrorKind::TimedOut),
@@ -382,7 +384,8 @@ fn send(flow: FlowEnd, shared: &Shared, own: IpAddr, to: SocketAddr, ready: &mps
     Ok(())
 }
 
-/// The result of a call; `None`: it has waited for as long as it may. The other end may end first, when all do.
+/// The result of a call; `None`: the call has waited for its longest time. At the end of a run, the other end may close the
+/// connection first.
 fn again(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(bytes) => Ok(Some(bytes)),
@@ -392,7 +395,7 @@ fn again(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// Reads so many bytes, which are counted; false: the end has come first.
+/// Reads this number of bytes, and counts them. False: the end has come first.
 fn read_all(
     socket: &mut TcpStream,
     buffer: &mut [u8],
@@ -406,7 +409,7 @@ fn read_all(
     })
 }
 
-/// Writes so many bytes, which are counted; false: the end has come first.
+/// Writes this number of bytes, and counts them. False: the end has come first.
 fn write_all(
     socket: &mut TcpStream,
     buffer: &[u8],
@@ -438,7 +441,7 @@ fn all(
     Ok(true)
 }
 
-/// The CPU time of the calling thread, added to a sum now and then: asking takes as long as a small call.
+/// The CPU time of the calling thread, added to a sum every few calls: asking for it takes as long as a small call.
 struct OwnCpu<'a> {
     sum: &'a AtomicU64,
     told_ns: u64,

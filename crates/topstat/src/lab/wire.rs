@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The control connection of two hosts. Each proves to the other that it has the key, by a random challenge; after that each
-//! message is authenticated with a key of this connection and direction, and with its number, so that none can be made up,
-//! changed, left out or said again. Nothing of it is secret.
+//! The control connection of two hosts. Each host proves to the other that it has the key, by a random challenge. After that,
+//! each message is authenticated with its number and with a key of this connection and direction. So no message can be made up,
+//! changed, left out or repeated. The contents are not secret.
 //!
-//! A message is its length in bytes (32 bits, big-endian), JSON, and 32 bytes of HMAC-SHA256; those before are without.
+//! A message is its length in bytes (32 bits, big-endian), JSON, and 32 bytes of HMAC-SHA256. Messages before the proof have no
+//! HMAC.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -18,25 +19,25 @@ use topstat_model::typeset::escape;
 
 use super::key::{Key, from_hex, random, to_hex};
 
-/// The form of all messages.
+/// The number of the messages' form.
 pub const FORM: u32 = 1;
-/// The longest message: traffic of the most flows, with room.
+/// The longest message: traffic of the most flows fits into it, with room.
 const MOST_BYTES: usize = 1 << 20;
-/// The longest of somebody who has not shown the key yet.
+/// The longest message of a peer that has not proved the key.
 const MOST_BYTES_BEFORE: usize = 4096;
-/// How much is told of what somebody says who has not shown the key.
+/// The most characters that are shown of a text of a peer that has not proved the key.
 const MOST_TOLD: usize = 300;
-/// How long opening may take, all of it.
+/// The longest time for the whole opening.
 pub const OPENING: Duration = Duration::from_secs(5);
-/// How long one message may take once it has begun, and a host that is gone stays unnoticed: a device that is set may lose
-/// its link for seconds, and packets may be lost on purpose.
+/// The longest time of a message once it has begun, and the time until the loss of a host is noticed. A device that is set may
+/// lose its link for seconds, and packets may be lost on purpose.
 pub const MESSAGE: Duration = Duration::from_secs(15);
 
-/// What is said before both know that the other has the key.
+/// The messages before both hosts know that the other has the key.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Opening {
-    /// Who speaks, and its challenge. Of later forms only the form is understood.
+    /// The form and the challenge of a host. Of later forms only the form is understood.
     Hello {
         #[serde(rename = "topstat-lab")]
         form: u32,
@@ -45,20 +46,20 @@ enum Opening {
         #[serde(default)]
         nonce: String,
     },
-    /// That it has the key.
+    /// The proof that the host has the key.
     Proof(String),
-    /// Why nothing comes of it.
+    /// Why the opening has failed.
     Refused(String),
 }
 
-/// What each says of itself.
+/// The challenges of both hosts.
 struct Challenges {
     client: [u8; 32],
     server: [u8; 32],
 }
 
 impl Challenges {
-    /// The hash of both with a word for what it is, which is of nothing else.
+    /// The hash of both challenges and a word, which separates hashes of different purposes.
     fn hash(&self, key: &Key, word: &str) -> Hmac<Sha256> {
         let mut hash = keyed(key.as_ref());
         hash.update(word.as_bytes());
@@ -73,7 +74,7 @@ impl Challenges {
         Opening::Proof(to_hex(&self.hash(key, word).finalize().into_bytes()))
     }
 
-    /// Whether it is the proof of this word: compared in a time that does not depend on where it differs.
+    /// Whether this is the proof for this word. The time of the comparison does not depend on the place of a difference.
     fn is_proven(&self, key: &Key, word: &str, proof: &str) -> bool {
         from_hex(proof).is_some_and(|proof| self.hash(key, word).verify_slice(&proof).is_ok())
     }
@@ -89,7 +90,7 @@ fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("a key")
 }
 
-/// A connection whose other end has the key.
+/// A connection to a peer that has the key.
 pub struct Channel {
     /// The connection.
     pub socket: TcpStream,
@@ -124,11 +125,11 @@ impl Channel {
         Ok(Self { socket, out: Numbered::new(&out), arriving: Numbered::new(&arriving) })
     }
 
-    /// Opens one, as who has connected.
+    /// Opens a channel as the host that has connected.
     ///
     /// # Errors
     ///
-    /// When the other is no server of this form, has another key, or does not answer in time.
+    /// When the peer is no server of this form, has another key, or does not answer in time.
     pub fn open(mut socket: TcpStream, key: &Key) -> Result<Self, String> {
         let (until, client) = (Instant::now() + OPENING, random()?);
         put(&mut socket, &hello(&client), until)?;
@@ -146,11 +147,11 @@ impl Channel {
         Self::new(socket, [both.hash(key, TO_SERVER), both.hash(key, TO_CLIENT)])
     }
 
-    /// Opens one, as who was connected to. Who is refused is told why.
+    /// Opens a channel as the host that was connected to. A refused peer is sent the reason.
     ///
     /// # Errors
     ///
-    /// As for [`Self::open`].
+    /// See [`Self::open`].
     pub fn accept(mut socket: TcpStream, key: &Key) -> Result<Self, String> {
         let until = Instant::now() + OPENING;
         let accepted = Self::try_accept(&mut socket, key, until);
@@ -183,18 +184,18 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// When the other end takes it not, or not in time.
+    /// When the peer does not take the message in time.
     pub fn send(&mut self, message: &impl Serialize) -> Result<(), String> {
         let text = serde_json::to_vec(message).map_err(|e| format!("cannot write a message: {e}"))?;
         let hash = self.out.next(&text).finalize().into_bytes();
         write(&mut self.socket, &[&framed(&text, MOST_BYTES)?, &hash[..]].concat(), Instant::now() + MESSAGE)
     }
 
-    /// The next message; it may begin within this time.
+    /// Receives the next message, which may begin within this time.
     ///
     /// # Errors
     ///
-    /// When none comes, or it is not of who has the key.
+    /// When no message comes, or the message is not of the peer with the key.
     pub fn receive<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, String> {
         let text = read_frame(&mut self.socket, MOST_BYTES, Instant::now() + patience, MESSAGE)?;
         let mut hash = [0; 32];
@@ -205,14 +206,14 @@ impl Channel {
     }
 }
 
-/// Whoever has it can't be told from who has the other one.
+/// The error for both hosts: neither can tell which of them has the right key.
 const OTHER_KEY: &str = "it has another key: both hosts need the same, copy the file from one to the other";
 
 fn hello(nonce: &[u8; 32]) -> Opening {
     Opening::Hello { form: FORM, version: env!("CARGO_PKG_VERSION").to_owned(), nonce: to_hex(nonce) }
 }
 
-/// The challenge of a hello.
+/// The challenge in a hello.
 fn challenge(form: u32, version: &str, nonce: &str) -> Result<[u8; 32], String> {
     if form != FORM {
         let (own, version) = (env!("CARGO_PKG_VERSION"), told(version));
@@ -233,7 +234,7 @@ fn unexpected(opening: Opening) -> String {
     }
 }
 
-/// What somebody says who may be anybody.
+/// A text of an unproved peer, cut and escaped.
 fn told(text: &str) -> String {
     let text: String = text.chars().take(MOST_TOLD).collect();
     escape(&text).into_owned()
@@ -255,7 +256,7 @@ fn framed(text: &[u8], most: usize) -> Result<Vec<u8>, String> {
     Ok([&length.to_be_bytes()[..], text].concat())
 }
 
-/// A message that begins by then, and is whole so much later.
+/// Reads a message, which has to begin before `until` and to be whole within `later` after that.
 fn read_frame(socket: &mut TcpStream, most: usize, until: Instant, later: Duration) -> Result<Vec<u8>, String> {
     let mut length = [0; 4];
     read(socket, &mut length, until)?;
@@ -268,7 +269,7 @@ fn read_frame(socket: &mut TcpStream, most: usize, until: Instant, later: Durati
     Ok(text)
 }
 
-/// What is said of a connection that is no more, or does not go on.
+/// The error text of a connection that is closed, or does not go on.
 fn lost(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "it says nothing any more".to_owned(),
@@ -279,7 +280,7 @@ fn lost(error: &io::Error) -> String {
     }
 }
 
-/// Reads all of it, by then: also one that sends a byte now and then has no more time.
+/// Fills the buffer before `until`: a peer that sends a byte now and then has no more time.
 fn read(socket: &mut TcpStream, buffer: &mut [u8], until: Instant) -> Result<(), String> {
     let mut done = 0;
     while done < buffer.len() {
@@ -316,7 +317,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Has the kernel notice a host that is gone, also while nothing is said.
+/// Has the kernel notice the loss of a host, even while no message is sent.
 fn watch(socket: &TcpStream) -> io::Result<()> {
     const SECOND: Duration = Duration::from_secs(1);
     socket.set_nodelay(true)?;
@@ -390,7 +391,7 @@ mod tests {
         assert!(why(server.join().unwrap()).contains("it has another key"));
     }
 
-    /// One that only repeats what it hears has proven nothing.
+    /// A server that repeats what it hears has proved nothing.
     #[test]
     fn a_server_without_the_key_is_refused() {
         let key = key("client");
@@ -426,7 +427,7 @@ mod tests {
             assert!(refused.contains(said), "{refused}");
             match opening(&mut client, Instant::now() + OPENING) {
                 Ok(Opening::Refused(why)) => assert_eq!(why, refused),
-                // What was not read resets the connection, and may take the answer with it.
+                // Unread data resets the connection, and the answer may be lost with it.
                 other => assert!(other.is_err(), "{other:?}"),
             }
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recordings of events: JSON lines in frames of zstd, so that `zstdcat FILE | jq` reads them, too.
 //!
-//! - F1 A file is frames, one after the other, and nothing else. Each frame ends at the end of a line, and has zstd's
+//! - F1 A file consists of frames, one after the other, and nothing else. Each frame ends at the end of a line, and has zstd's
 //!   checksum of its content. The first line of the file is a header: see [`topstat_model::events::record`].
-//! - F2 A frame is written by one write, at the latest a second after its first event. So whoever is killed loses what came
-//!   within that second; what is left of a frame that was not written whole is told from a whole one.
-//! - F3 A reader shows the lines of a frame once all of it was found to be whole. It ends at the first frame that is not, and
-//!   says where that is.
+//! - F2 A single write writes a frame, at the latest a second after its first event. So a recorder that is killed loses only the
+//!   events of that second. A reader can tell a frame that was not written whole from a whole frame.
+//! - F3 A reader shows the lines of a frame once it has found the frame to be whole. It ends at the first frame that is not
+//!   whole, and reports the place of that frame.
 
 mod read;
 mod write;
@@ -16,9 +16,9 @@ use read::Damage;
 pub use read::{Reading, open};
 pub use write::{Limits, Recorder};
 
-/// Bytes of lines in a frame, from which on it is written. Larger ones are hardly shorter when compressed.
+/// A frame is written once its lines have this many bytes. Larger frames hardly compress better.
 const FRAME_BYTES: usize = 1 << 20;
-/// No frame has more bytes of lines: they are read at once, as a line of a history is.
+/// The most bytes of lines in a frame: a frame is read at once, like a line of a history.
 const MOST_FRAME_BYTES: u64 = topstat_history::limits::MOST_LINE_BYTES as u64;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads a recording, up to where it ends or is damaged.
+//! Reads a recording, up to its end or its first damage.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,9 +13,9 @@ use super::MOST_FRAME_BYTES;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is damaged or cut off at byte {at}: {why}; all before that was read")]
 pub struct Damage {
-    /// Where the frame begins that is not whole.
+    /// The byte at which the damaged frame begins.
     pub at: u64,
-    /// What is wrong with it.
+    /// The fault of the frame.
     pub why: String,
 }
 
@@ -23,12 +23,12 @@ pub struct Damage {
 #[derive(Debug)]
 pub struct Reading<R: Read> {
     from: Counting<BufReader<R>>,
-    /// What it begins with.
+    /// The header of the recording.
     pub header: Header,
-    /// The lines of the frame that was read last, and how many bytes of them were given.
+    /// The lines of the last frame, and how many of their bytes were returned.
     frame: Vec<u8>,
     given: usize,
-    /// Where that one begins.
+    /// The byte at which that frame begins.
     at: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct Reading<R: Read> {
 ///
 /// # Errors
 ///
-/// Those of the file system; or why it is no recording.
+/// Errors of the file system, or the reason why the file is no recording.
 pub fn open(path: &Path) -> io::Result<Reading<File>> {
     Reading::new(File::open(path)?)
 }
@@ -46,7 +46,7 @@ impl<R: Read> Reading<R> {
     ///
     /// # Errors
     ///
-    /// Why it is no recording.
+    /// The reason why the data is no recording.
     pub fn new(from: R) -> io::Result<Self> {
         let mut from = Counting { from: BufReader::new(from), bytes: 0 };
         let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
@@ -62,11 +62,11 @@ impl<R: Read> Reading<R> {
         Ok(Self { from, header, frame, given: end + 1, at: 0 })
     }
 
-    /// The next line; `None`: there are no more.
+    /// The next line; `None` at the end.
     ///
     /// # Errors
     ///
-    /// Where it is damaged. There is nothing to be read after that.
+    /// The damage. Nothing can be read after it.
     pub fn next(&mut self) -> Result<Option<Line>, Damage> {
         while self.given == self.frame.len() {
             self.at = self.from.bytes;
@@ -87,7 +87,7 @@ impl<R: Read> Reading<R> {
     }
 }
 
-/// The content of the next frame, which is whole; `None`: there is none.
+/// The content of the next frame, which must be whole; `None` at the end.
 fn frame(from: &mut Counting<impl BufRead>) -> Result<Option<Vec<u8>>, String> {
     if from.fill_buf().map_err(|e| e.to_string())?.is_empty() {
         return Ok(None);
@@ -102,7 +102,7 @@ fn frame(from: &mut Counting<impl BufRead>) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Knows how many bytes were taken.
+/// Counts the bytes that were read.
 #[derive(Debug)]
 struct Counting<R> {
     from: R,

@@ -36,7 +36,7 @@ fn line(number: u64) -> Vec<u8> {
     line
 }
 
-/// A folder that is gone in the end.
+/// A folder that is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -69,7 +69,7 @@ fn recorded(folder: &Folder) -> Vec<u8> {
     fs::read(&path).unwrap()
 }
 
-/// The numbers of events that are read, and what is wrong with what follows.
+/// The numbers of the events that were read, and the damage after them.
 fn read(bytes: &[u8]) -> (Vec<u64>, Option<Damage>) {
     let mut reading = Reading::new(bytes).unwrap();
     let mut numbers = Vec::new();
@@ -89,7 +89,7 @@ fn what_is_recorded_is_read() {
     assert_eq!(read(&recorded(&folder)), ((0..30).collect(), None));
 }
 
-/// F2, F3: wherever it is cut off, all whole frames are read, and nothing else is.
+/// F2, F3: wherever a file is cut off, all whole frames are read, and nothing else.
 #[test]
 fn a_file_that_is_cut_off_is_read_up_to_there() {
     let folder = Folder::new("cut");
@@ -107,11 +107,11 @@ fn a_file_that_is_cut_off_is_read_up_to_there() {
             }
         }
     }
-    // Between two frames nobody can tell: behind the header's, and two more.
+    // A cut between two frames can't be noticed: after the frame of the header, and after two more.
     assert_eq!(ends, 3);
 }
 
-/// Whichever byte is another one: what is read is right, and is read up to the damage.
+/// Whichever byte was changed, all data that is read is right, and it is read up to the damage.
 #[test]
 fn a_damaged_file_is_read_up_to_the_damage() {
     let folder = Folder::new("damaged");
@@ -139,7 +139,7 @@ fn what_is_no_recording_is_refused() {
     let other = zstd::encode_all(&b"{\"topstat_events\":9}\n"[..], 1).unwrap();
     let why = Reading::new(&other[..]).unwrap_err().to_string();
     assert_eq!(why, "it is of version 9, and this topstat reads version 1");
-    // A small file that is gigabytes of zeroes takes no gigabytes.
+    // A small file that decompresses to gigabytes of zeroes takes no gigabytes of memory.
     let zeroes = zstd::encode_all(std::io::Read::take(std::io::repeat(0), 1 << 26), 1).unwrap();
     let why = Reading::new(&zeroes[..]).unwrap_err().to_string();
     assert!(why.contains("a frame has more than"), "{why}");
@@ -162,7 +162,7 @@ fn files_are_rotated_by_size_and_by_age() {
     assert_eq!(numbers("events.1"), ((30..40).collect(), None));
     assert_eq!(numbers("events.2"), ((20..30).collect(), None));
     assert!(!folder.0.join("events.3").exists());
-    // What is there is not written over.
+    // An existing file is not overwritten.
     let again = Recorder::create(&path, vec![kind()], limits, now).err().unwrap();
     assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
     let path = folder.0.join("small");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writes a recording, and begins another one when it is long or old enough.
+//! Writes a recording, and begins another file when the present one is long or old enough.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -13,23 +13,23 @@ use topstat_model::events::record::Header;
 
 use super::FRAME_BYTES;
 
-/// A frame is written at the latest so long after its first line.
+/// The longest time from the first line of a frame to its write.
 const FLUSH: Duration = Duration::from_secs(1);
-/// zstd's default: faster than events come, at a fifth of the size and less.
+/// zstd's default: faster than events come, at a fifth of the size or less.
 const LEVEL: i32 = 3;
 
-/// When a file is long or old enough, and how many are kept.
+/// When a file is long or old enough, and how many files are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From so many bytes on the next file is begun.
+    /// The next file begins once a file has this many bytes.
     pub bytes: Option<u64>,
-    /// From this age on.
+    /// The next file begins once a file has this age.
     pub age: Option<Duration>,
-    /// So many files before the present one are kept: `FILE.1` is the latest.
+    /// How many files before the present one are kept. `FILE.1` is the latest of them.
     pub keep: u32,
 }
 
-/// Payloads may be secrets: only the owner reads them.
+/// Payloads may be secrets: only the owner may read a recording.
 const MODE: u32 = 0o600;
 
 fn create(path: &Path) -> io::Result<File> {
@@ -51,11 +51,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording of events of these kinds in a file that is not there yet.
+    /// Begins a recording of events of these kinds in a new file.
     ///
     /// # Errors
     ///
-    /// Those of the file system; that there is a file, too.
+    /// Errors of the file system. That the file exists is also an error.
     pub fn create(path: &Path, kinds: Vec<Arc<EventKind>>, limits: Limits, now: Instant) -> io::Result<Self> {
         let file = create(path)?;
         let mut recorder =
@@ -71,11 +71,11 @@ impl Recorder {
         self.flush()
     }
 
-    /// Appends a line, with its end.
+    /// Appends a line with its newline.
     ///
     /// # Errors
     ///
-    /// Those of the file system. The file then ends with the last frame that was written whole.
+    /// Errors of the file system. The file then ends with the last whole frame.
     pub fn put(&mut self, line: &[u8], now: Instant) -> io::Result<()> {
         self.lines.extend_from_slice(line);
         let since = *self.since.get_or_insert(now);
@@ -85,11 +85,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// To be called now and then: writes what has waited for long enough, and begins the next file when it is time.
+    /// Writes lines that have waited for long enough, and begins the next file when it is time. The caller calls this at short
+    /// intervals.
     ///
     /// # Errors
     ///
-    /// As [`Recorder::put`].
+    /// See [`Recorder::put`].
     pub fn tick(&mut self, now: Instant) -> io::Result<()> {
         if self.since.is_some_and(|since| now.saturating_duration_since(since) >= FLUSH) {
             self.flush()?;
@@ -102,11 +103,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// Writes what is left, so that it outlives a crash of the host.
+    /// Writes the rest, so that the recording outlives a crash of the host.
     ///
     /// # Errors
     ///
-    /// As [`Recorder::put`].
+    /// See [`Recorder::put`].
     pub fn finish(&mut self) -> io::Result<()> {
         self.flush()?;
         self.file.sync_all()
@@ -119,7 +120,7 @@ impl Recorder {
         }
         let written = self.write_frame();
         if written.is_err() {
-            // What there is of the frame is of no use to anybody.
+            // The written part of the frame is useless.
             let _ = self.file.set_len(self.whole);
         }
         self.lines.clear();

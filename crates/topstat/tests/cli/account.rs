@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Made-up intervals of the CPU time of tasks, always the same ones: a build, a database, and somebody with a bad name.
+//! Made-up intervals of the CPU time of tasks, always identical: a build, a database, and a task with control characters in its
+//! name.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,22 +10,22 @@ use topstat::Account;
 use topstat_kernel::Error;
 use topstat_model::interval::{AccountLost, Cpu, Each, Interval, Task, Usage};
 
-/// The length of each interval: nothing is round in it.
+/// The length of each interval, which is not a round number.
 pub const WALL_NS: u64 = 1_000_000_007;
-/// When the first interval began, by the monotonic clock.
+/// The beginning of the first interval, by the monotonic clock.
 const BEGIN_NS: u64 = 1_000_000_000_000_000;
-/// How long the host has slept.
+/// The time that the host was suspended.
 const SUSPENDED_NS: u64 = 7_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// What was asked for.
+/// The calls of the account.
 #[derive(Debug, Default)]
 pub struct Asked {
     pub polls: u32,
     pub intervals: u64,
-    /// Whose command lines.
+    /// The tasks whose command lines were asked for.
     pub command_lines: Vec<u32>,
-    /// Who was looked up.
+    /// The tasks that were looked up.
     pub looked_up: Vec<u32>,
 }
 
@@ -32,7 +33,7 @@ pub struct FakeAccount {
     pub asked: Arc<Mutex<Asked>>,
     pub loaded: Arc<AtomicU32>,
     pub fail_at: Option<u64>,
-    /// Something could not be told.
+    /// Some figures are missing.
     pub lossy: bool,
     pub exact: Vec<u32>,
 }
@@ -73,7 +74,7 @@ impl Account for FakeAccount {
         match task.comm.as_str() {
             "make" => Some(vec!["make".into(), "-j2".into(), "CFLAGS=-O2 -g".into()]),
             "postgres" => Some(vec!["postgres: writer\x1b]0;title\x07".into()]),
-            // It has vanished, or is the kernel's.
+            // The task has vanished, or is a kernel thread.
             _ => None,
         }
     }
@@ -119,7 +120,7 @@ fn task(pid: u32, ppid: u32, comm: &str, own: Usage) -> Task {
 fn interval(each: Each, number: u64, lossy: bool) -> Interval {
     let begin_ns = BEGIN_NS + (number - 1) * WALL_NS;
     let end_ns = begin_ns + WALL_NS;
-    // The first is the busiest.
+    // The first interval is the busiest.
     let n = number;
     let started = |ago_ns: u64, task: Task| Task { start_ns: end_ns + SUSPENDED_NS - ago_ns, ..task };
     let ended = |at_ns: u64, to: u64, task: Task| Task {
@@ -131,7 +132,7 @@ fn interval(each: Each, number: u64, lossy: bool) -> Interval {
     let cc1 = usage([450_000_001 / n, 50_000_003 / n, 1_000_000, 2_000_000, 500_001, 30_000_000], 41);
     let shell = usage([1_000_000, 2_000_000, 0, 0, 0, 0], 2);
     let assembler = usage([20_000_007, 3_000_000, 0, 0, 0, 1_000_000], 5);
-    // It lived for 2 ms.
+    // This task lived for 2 ms.
     let blink = usage([1_500_000, 321_987, 0, 0, 0, 12_345], 1);
     let mut nested = cc1;
     nested += shell;
@@ -146,7 +147,7 @@ fn interval(each: Each, number: u64, lossy: bool) -> Interval {
         Task { children: assembler, ..ended(900 * MS, 200, task(211, 200, "sh", shell)) },
         ended(890 * MS, 211, task(212, 211, "as", assembler)),
         ended(500 * MS, 200, task(220, 200, "blink", blink)),
-        // The same pid again, and by somebody with a bad name.
+        // The same pid once more, for a task with control characters in its name.
         started(
             400 * MS,
             Task { id: 1 << 40, ..task(220, 100, "a\x1b[31mb\nc", usage([0, 10_000_000, 0, 0, 0, 5_000_000], 100)) },
@@ -192,7 +193,7 @@ fn interval(each: Each, number: u64, lossy: bool) -> Interval {
         }
     };
     Interval {
-        // 2026-11-21T08:00:00.000Z, and a second for each.
+        // 2026-11-21T08:00:00.000Z, plus a second for each interval.
         time: UNIX_EPOCH + Duration::from_secs(1_795_248_000 + number),
         begin_ns,
         end_ns,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A console that keeps what is written, and whose time passes by waiting only.
+//! A console that keeps its output, and whose time passes only in waits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 
 use topstat::{Backend, Console, Exit, Facts, Size, Wake};
 
-/// Stands for a terminal, a pipe, or whatever a test makes of it.
+/// A terminal, a pipe, or any other console of a test.
 pub struct FakeConsole {
     pub facts: Facts,
     pub size: Option<Size>,
-    /// What was written, one entry for each write.
+    /// The output, one entry for each write.
     pub writes: Vec<String>,
     pub notes: String,
-    /// The n-th write, from 0, and all after it fail like this.
+    /// The number of the first write that fails, from 0, and the error. All writes after it fail, too.
     pub broken: Option<(usize, io::ErrorKind)>,
-    /// How the next waits end; with the deadline once there are no more.
+    /// The results of the next waits. Further waits end with their deadlines.
     pub wakes: VecDeque<Wake>,
-    /// When a wait ended with its deadline, since the beginning.
+    /// The times of waits that ended with their deadlines, since the beginning.
     pub waited: Vec<Duration>,
-    /// How long each write takes.
+    /// The duration of each write.
     pub slow: Duration,
     pub suspended: u32,
-    /// The size that the terminal has from the next [`Wake::Resized`] on.
+    /// The size of the terminal from the next [`Wake::Resized`] on.
     pub resized: Option<Size>,
     begin: Instant,
     elapsed: Duration,
@@ -62,7 +62,7 @@ impl FakeConsole {
         topstat::run(line.split_whitespace().map(Into::into), backend, self)
     }
 
-    /// All that was written.
+    /// All output.
     pub fn written(&self) -> String {
         self.writes.concat()
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counters that are made up: two CPUs, two namespaces, of which one is gone at the third reading, and a counter that runs
-//! over.
+//! Made-up counters of two CPUs and two namespaces. One namespace is gone at the third reading, and one counter overflows.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -8,13 +7,13 @@ use topstat::Counting;
 use topstat_kernel::Error;
 use topstat_model::counters::{Amount, Counter, CounterKind, Counters, CountersLost, Protocol, Scope, Source};
 
-/// Reads them.
+/// Reads made-up counters.
 pub struct FakeCounters {
-    /// They are those of /proc, and some are missing.
+    /// The counters are those in /proc, and some are missing.
     pub lossy: bool,
-    /// The reading of this number fails.
+    /// The number of the reading that fails.
     pub fail_at: Option<u64>,
-    /// How many were taken.
+    /// The number of readings taken.
     pub taken: u64,
 }
 
@@ -38,7 +37,7 @@ impl Counting for FakeCounters {
         }
         let lost = CountersLost { beyond: 3, unreadable: 1, unknown: vec!["snmp_ip/Newest".into()] };
         let counters = Counters {
-            // 2026-11-21T08:00:00.000Z, and a second and a half for each.
+            // 2026-11-21T08:00:00.000Z, plus a second and a half for each reading.
             time: UNIX_EPOCH + Duration::from_millis(1_795_248_000_000 + 1500 * taken),
             elapsed: (taken > 1).then_some(Duration::from_millis(1500)),
             source: if self.lossy { Source::Proc("no BTF".into()) } else { Source::Arrays },

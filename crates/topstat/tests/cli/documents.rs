@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What documents list is what there is. `UPDATE_GOLDEN=1 cargo test -p topstat documents` writes the lists anew.
+//! The lists in documents have to be complete. `UPDATE_GOLDEN=1 cargo test -p topstat documents` writes the lists anew.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn document(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The lines from the one that begins with `first` to the last of the table.
+/// Compares the lines of a table, from the line that begins with `first` to the last line of the table.
 fn check_table(path: &str, first: &str, wanted: &str) {
     let file = document(path);
     let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{path}: {e}"));
@@ -24,7 +24,7 @@ fn check_table(path: &str, first: &str, wanted: &str) {
 }
 
 #[test]
-fn the_readme_lists_every_sample_and_table() {
+fn the_page_of_samples_lists_every_sample_and_table() {
     let mut wanted = "| sample | what is ranked | tables |\n|---|---|---|\n".to_owned();
     for sample in topstat_kernel::samples() {
         let tables = sample.tables.iter().map(|table| match table.kind {
@@ -34,7 +34,7 @@ fn the_readme_lists_every_sample_and_table() {
         let tables = tables.collect::<Vec<_>>().join(", ");
         wanted += &format!("| `{}` | {} | {tables} |\n", sample.name, sample.about);
     }
-    check_table("README.md", "| sample |", &wanted);
+    check_table("docs/samples.md", "| sample | what is ranked | tables |", &wanted);
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn every_family_has_a_page_of_its_samples() {
     }
 }
 
-/// All documents of the project, by their paths in it.
+/// All documents of the project, by path.
 fn documents() -> Vec<PathBuf> {
-    /// What is built or kept, and is no part of the project.
+    /// Folders with build results and caches, which are not part of the project.
     const OTHERS: [&str; 3] = ["target", ".git", ".cache"];
     let root = document("").canonicalize().expect("the project");
     let mut folders = vec![root];
@@ -70,7 +70,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// Headings as GitHub makes anchors of them.
+/// The anchors that GitHub makes of headings.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A terminal with a program on it: keys go in, and what a terminal then shows is read. Live tests have it, too.
+//! A terminal with a program on it: the test types keys, and reads the screen. Live tests use it, too.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// Far more than anything here takes, also on a busy machine and in an emulated guest.
+/// The longest wait: far more than any step takes, also on a busy machine and in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn cells(count: u16) -> NonZero<u16> {
     NonZero::new(count).expect("a screen has cells")
 }
 
-/// A terminal with a program on it, which is killed when this is dropped.
+/// A terminal with a program on it. When it is dropped, the program is killed.
 pub struct Terminal {
     master: Option<File>,
     slave: File,
@@ -30,9 +30,9 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a command on one of so many rows and columns.
+    /// Starts a command on a terminal with this number of rows and columns.
     pub fn start(mut command: Command, (rows, columns): (u16, u16)) -> Self {
-        // The program is not to hold its own terminal open.
+        // The program must not hold its own terminal open.
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -40,7 +40,7 @@ impl Terminal {
         let slave = File::options().read(true).write(true).open(OsStr::from_bytes(path.as_bytes())).unwrap();
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).unwrap();
-        // What the terminal is said to be does not depend on where the test runs.
+        // The described features of the terminal must not depend on the environment of the test.
         for name in ["NO_COLOR", "COLORTERM"] {
             if command.get_envs().all(|(given, _)| given != name) {
                 command.env_remove(name);
@@ -58,18 +58,18 @@ impl Terminal {
         Self { master: Some(File::from(master)), slave, child, screen }
     }
 
-    /// The screen as it was read last.
+    /// The screen as it was last read.
     pub fn screen(&self) -> &vt100::Screen {
         self.screen.screen()
     }
 
-    /// What it shows.
+    /// The text of the screen.
     pub fn text(&self) -> String {
         self.screen.screen().contents()
     }
 
-    /// Reads until the screen has a text. A text that fills its row may go on in the next one: how long a message is
-    /// depends on the paths in it.
+    /// Reads until the screen has a text. A text that fills its row may continue in the next row, since the length of a message
+    /// depends on its paths.
     pub fn wait_for(&mut self, text: &str) {
         self.wait_until(text, |screen| {
             let columns = screen.size().1.get();
@@ -79,7 +79,7 @@ impl Terminal {
         });
     }
 
-    /// Reads until the screen is like that.
+    /// Reads until the screen meets a condition.
     pub fn wait_until(&mut self, what: &str, enough: impl Fn(&vt100::Screen) -> bool) {
         let begin = Instant::now();
         let mut buffer = [0; 65536];
@@ -94,7 +94,8 @@ impl Terminal {
         }
     }
 
-    /// Gives the terminal another size, and tells the program: it is not the session's, so the kernel tells nobody.
+    /// Gives the terminal another size, and signals the program: the terminal belongs to no session, so the kernel signals no
+    /// process.
     pub fn resize(&mut self, rows: u16, columns: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(self.master.as_ref().expect("it is open"), size).unwrap();
@@ -102,21 +103,21 @@ impl Terminal {
         self.send(Signal::WINCH);
     }
 
-    /// Whether what is typed is shown by the terminal itself.
+    /// Whether the terminal echoes input.
     pub fn echoes(&self) -> bool {
         tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 
-    /// Whether lines are edited and echoed by the terminal.
+    /// Whether the terminal edits lines and echoes input.
     pub fn is_cooked(&self) -> bool {
         tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON)
     }
 
-    /// Has the program draw until the terminal takes nothing more, and nothing of it is read.
+    /// Has the program draw until the terminal's buffer is full. The test reads nothing of the output.
     pub fn fill(&mut self) {
         let begin = Instant::now();
         let mut full = 0;
-        // A frame or two may be on the way while there is room again.
+        // The buffer may have room again for a frame or two.
         while full < 10 {
             assert!(begin.elapsed() < PATIENCE, "the terminal takes all");
             for rows in [50, 51] {
@@ -128,7 +129,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end without reading anything.
+    /// Waits for the end of the program without reading its output.
     pub fn end_unread(&mut self) {
         let begin = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
@@ -137,7 +138,7 @@ impl Terminal {
         }
     }
 
-    /// Takes it away.
+    /// Closes the terminal.
     pub fn hang_up(&mut self) {
         self.master = None;
     }
@@ -152,18 +153,18 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until it has stopped: it gives the terminal back first.
+    /// Waits until the program has stopped: it gives the terminal back first.
     pub fn wait_until_stopped(&self) {
         let begin = Instant::now();
         let stat = format!("/proc/{}/stat", self.child.id());
-        // The state stands behind the name, which is in brackets.
+        // The state follows the name, which is in parentheses.
         while !std::fs::read_to_string(&stat).unwrap().rsplit(") ").next().unwrap().starts_with('T') {
             assert!(begin.elapsed() < PATIENCE, "it does not stop");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Waits for the end, and returns its code; none where a signal has ended it.
+    /// Waits for the end of the program, and returns its exit code; `None` if a signal has ended it.
     pub fn end(&mut self) -> Option<i32> {
         let begin = Instant::now();
         loop {
@@ -183,7 +184,7 @@ impl Terminal {
         }
     }
 
-    /// Whether the terminal is as it was before the view: lines are edited and echoed, the screen is the first one.
+    /// Checks that the terminal is as it was before the view: it edits lines, echoes input, and shows the first screen.
     pub fn assert_given_back(&mut self) {
         let modes = tcgetattr(&self.slave).unwrap().local_modes;
         assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO), "{modes:?}");

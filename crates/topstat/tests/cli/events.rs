@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat events`: which events are shown, in which form, what is said of those that are not, and how it ends.
+//! `topstat events`: the choice and the form of events, the accounts of events that are not shown, and the end of the command.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::console::FakeConsole;
 use crate::fake::Fake;
 use crate::golden::compare;
 
-/// What `topstat events` with these arguments writes to a pipe in three seconds.
+/// The output of `topstat events` with these arguments in three seconds, on a pipe.
 fn written(arguments: &[&str], fake: &mut Fake) -> String {
     let mut console = FakeConsole::pipe();
     let line = ["topstat", "events", "--for", "3"].into_iter().chain(arguments.iter().copied());
@@ -38,7 +38,7 @@ fn accounts_add_up() {
     let documents = documents(&[]);
     let number = |document: &Value, key: &str| document[key].as_u64().unwrap();
     let (accounts, events): (Vec<_>, Vec<_>) = documents.iter().partition(|document| document["event"] == "account");
-    // What has to be asked for was not.
+    // Sources that have to be named are not read.
     let sources = topstat_kernel::events::sources();
     assert_eq!(accounts.len(), sources.iter().filter(|source| !source.asked).count());
     for account in accounts {
@@ -57,7 +57,7 @@ fn json_has_an_account_every_ten_seconds() {
     assert_eq!(accounts(&console.written()), 3);
     let mut console = FakeConsole::pipe();
     assert_eq!(console.run("events tcp --for 25", &mut Fake { lossy: true, ..Fake::default() }), Exit::Done);
-    // Nothing more was lost since the first one.
+    // No further event was lost since the first account.
     assert_eq!(console.written().matches(" account tcp: ").count(), 2);
 }
 
@@ -77,7 +77,7 @@ fn filters_choose_and_are_counted() {
         assert_eq!((events.len(), &accounts[0]["shown"]), (shown, &shown.into()), "{filter}");
         assert_eq!(accounts[0]["delivered"], 9, "{filter}");
     }
-    // All of several must match.
+    // An event has to match all filters.
     let both = documents(&["tcp", "--filter", "event:close", "--filter", "port:441"]);
     assert_eq!(both.len(), 2);
 }
@@ -115,12 +115,12 @@ fn the_top_of_a_table_is_a_source() {
         }
         accounts.iter().map(|account| account["source"].as_str().unwrap().to_owned()).collect()
     };
-    // Nothing else is wanted by whoever names tables alone, and each table is named once.
+    // Where only tables are named, no other source is read. Each table is read once.
     assert_eq!(sources(&["tcp/conns_pps", "tcp_v4/conns_pps"]), ["tcp_v4/conns_pps", "tcp_v6/conns_pps"]);
     assert_eq!(sources(&["tcp", "tasks/cpu", "tcp_v4/conns_bps"]), ["tcp", "tasks/cpu", "tcp_v4/conns_bps"]);
     let text = written(&["tcp_v4/conns_pps", "-n", "1"], &mut Fake::default());
     assert!(text.contains(" tcp_v4/conns_pps enter rank=1007 value=1007 sip=10.0.0.1 "), "{text}");
-    // The columns of both kinds can be asked for, by their other names, too.
+    // A filter may name columns of both kinds, also by their other names.
     let filtered = documents(&["tcp_v4/conns_pps", "-f", "port:441 stayed_ns>0"]);
     assert_eq!(filtered.len(), 2, "{filtered:?}");
 }
@@ -165,7 +165,7 @@ fn it_ends_when_there_are_enough_and_nothing_stays_loaded() {
         let mut console = FakeConsole::pipe();
         console.wakes.push_back(wake);
         assert_eq!(console.run("events tcp", &mut fake), Exit::Done);
-        // Whoever reads no more is told no more.
+        // A reader that has closed the output gets no account.
         assert_eq!(console.written().contains("account"), wake == Wake::Stop);
         assert_eq!(fake.loaded.load(std::sync::atomic::Ordering::SeqCst), 0);
     }
@@ -175,7 +175,7 @@ fn it_ends_when_there_are_enough_and_nothing_stays_loaded() {
     assert_eq!(console.run("events tcp", &mut Fake::default()), Exit::Failed);
 }
 
-/// A folder that is gone in the end.
+/// A folder that is removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -197,7 +197,7 @@ impl Drop for Folder {
     }
 }
 
-/// What `topstat replay` with these arguments writes, how it ends, and what is said of it.
+/// The output of `topstat replay` with these arguments, its exit code, and its notes.
 fn replayed(arguments: &[&str]) -> (String, Exit, String) {
     let mut console = FakeConsole::pipe();
     let line = ["topstat", "replay"].into_iter().chain(arguments.iter().copied());
@@ -213,7 +213,7 @@ fn what_was_recorded_is_replayed_as_it_was() {
         let mut fake = Fake { lossy, ..Fake::default() };
         let text = written(&["tcp", "tasks", "capture", "tasks/cpu", "--record", &file], &mut fake);
         assert_eq!(replayed(&[&file]), (text, Exit::Done, String::new()));
-        // Nothing is shown of what is only recorded.
+        // With `--quiet`, recorded events are not shown.
         let quiet = folder.file(&format!("{name}.quiet"));
         let line = ["tcp", "tasks", "capture", "tasks/cpu", "-o", "json", "--quiet", "--record", &quiet];
         assert_eq!(written(&line, &mut fake), "");
@@ -265,7 +265,7 @@ fn a_replay_takes_as_long_as_it_took() {
     let mut console = FakeConsole::pipe();
     let line = format!("replay {file} --speed 0.001 -n 9");
     assert_eq!(console.run(&line, &mut Fake::default()), Exit::Done);
-    // From the first event to the last it was 8 microseconds and 2 ns.
+    // The time from the first event to the last is 8 microseconds and 2 ns.
     let took = console.waited.last().unwrap().as_micros();
     assert!((8000..9000).contains(&took), "{took}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A backend that makes up its snapshots, always the same ones: for tests, and for `examples/demo.rs`.
+//! A backend with made-up snapshots, always identical: for tests, and for `examples/demo.rs`.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -35,42 +35,42 @@ use streaming::FakeStream;
 
 /// Objects in each table.
 const OBJECTS: u32 = 200;
-/// What all objects below the top add up to.
+/// The sum of all objects below the top.
 const OTHER: u64 = 1000;
 
-/// Makes fake sources, and remembers what was asked for.
+/// Makes fake sources, and keeps the options of calls.
 #[derive(Default)]
 pub struct Fake {
     /// The options of the last load.
     pub options: Option<Options>,
-    /// How many sources are alive.
+    /// The number of sources that are alive.
     pub loaded: Arc<AtomicU32>,
     /// Loading fails.
     pub refuse: bool,
-    /// The snapshot of this number fails.
+    /// The number of the snapshot that fails.
     pub fail_at: Option<u64>,
-    /// What a check finds.
+    /// The results of a check.
     pub checks: Vec<Check>,
-    /// What a daemon has pinned, by family.
+    /// The state that a daemon has pinned, by family.
     pub pinned: HashMap<String, Arc<FakeState>>,
-    /// What is attached, wherever it is pinned.
+    /// The attached links, with pins anywhere.
     pub attached: Vec<Attached>,
-    /// Why nobody may open what is pinned.
+    /// The error of every attempt to open pinned state.
     pub unpinnable: Option<&'static str>,
     /// The family whose pinned state can't be opened now.
     pub broken: Option<&'static str>,
-    /// How the account of tasks was loaded.
+    /// The options of the last account of tasks.
     pub account_options: Option<AccountOptions>,
-    /// What it was asked for.
+    /// The calls of that account.
     pub asked: Arc<Mutex<Asked>>,
-    /// Whose counters were asked for.
+    /// The last wish for counters.
     pub wish: Option<Wish>,
-    /// It could not tell everything.
+    /// Some figures are missing.
     pub lossy: bool,
 }
 
 impl Fake {
-    /// A daemon has pinned all families, with so many rows in each table.
+    /// A daemon has pinned all families, with `top` rows in each table.
     pub fn pinned(top: u32) -> Self {
         let state = |family: &Arc<Family>| (family.name.clone(), Arc::new(FakeState::new(family, top)));
         let families = topstat_kernel::families();
@@ -78,25 +78,25 @@ impl Fake {
         Self { pinned: pinned.map(state).collect(), ..Self::default() }
     }
 
-    /// What this table of the daemon's is set to.
+    /// The settings of this table of the daemon.
     pub fn set(&self, path: &str) -> TableSettings {
         let found = self.pinned.values().find_map(|state| state.settings.lock().unwrap().get(path).copied());
         found.unwrap_or_else(|| panic!("no table {path}"))
     }
 }
 
-/// A daemon's state, made up.
+/// The made-up state of a daemon.
 pub struct FakeState {
     samples: Vec<Arc<SampleInfo>>,
     top: u32,
-    /// It ranks threads.
+    /// The state ranks threads.
     pub threads: bool,
     settings: Mutex<HashMap<String, TableSettings>>,
-    /// Held by the one that changes settings.
+    /// The lock of a change of settings.
     setting: Mutex<()>,
     /// The table that can't be set.
     pub stubborn: Mutex<Option<&'static str>>,
-    /// How many readers are alive.
+    /// The number of readers that are alive.
     pub readers: Arc<AtomicU32>,
 }
 
@@ -170,7 +170,8 @@ impl Setter for FakeSetter<'_> {
         if *self.state.stubborn.lock().unwrap() == Some(table.path().as_str()) {
             return Err(Error::Kernel { what: format!("set {}", table.path()), why: "it is stubborn".into() });
         }
-        // Others who read before and write after this are those that must not be there.
+        // Gives way to another command that reads the settings before this write and writes them after it: the lock has to
+        // exclude that.
         std::thread::yield_now();
         self.state.settings.lock().unwrap().insert(table.path(), *to);
         Ok(())
@@ -289,7 +290,7 @@ impl Backend for Fake {
     }
 }
 
-/// A check that came out like this.
+/// A check with this result.
 pub fn check(name: &str, outcome: Outcome, found: &str, advice: &str) -> Check {
     Check { name: name.into(), outcome, found: found.into(), advice: advice.into() }
 }
@@ -356,7 +357,7 @@ impl Source for FakeSource {
             .collect();
         let total = OTHER + rows.iter().map(|row| row.value).sum::<u64>();
         let snapshot = Snapshot {
-            // 2026-11-21T08:00:00.000Z, and a second for each.
+            // 2026-11-21T08:00:00.000Z, plus a second for each snapshot.
             time: UNIX_EPOCH + Duration::from_secs(1_795_248_000 + self.taken),
             sample: table.sample.clone(),
             table: table.name.clone(),
@@ -401,7 +402,7 @@ impl Source for FakeSource {
     }
 }
 
-/// Each so many-th object has ended.
+/// Every fifth object has ended.
 const CLOSED: u32 = 5;
 
 /// The object of this rank: nginx (pid 80, port 443) and postgres (pid 54, port 5432) in turn.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands on another tree (`--root`), such as that of the kernel module: they say of it what they say of the daemon's.
+//! Commands on another tree (`--root`), such as the kernel module's: their output is the same as for the daemon's tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::console::FakeConsole;
 use crate::fake::Fake;
 use crate::golden::compare;
 
-/// How many rows the tables in it keep.
+/// The number of rows that the tables of the tree keep.
 const TOP: u32 = 7;
 
-/// A tree of plain files: those of a daemon's, and a sample that topstat doesn't know, as any module may have one.
+/// A tree of plain files: the files of a daemon's tree, and a sample that topstat doesn't know, as any module may have.
 struct Root(PathBuf);
 
 impl Root {
@@ -42,7 +42,7 @@ impl Root {
         root
     }
 
-    /// What the daemon's table has.
+    /// Copies the files of the daemon's table.
     fn copy(&self, table: &str) {
         for file in ["type", "period", "delay", "enabled", "sync", "stat", "json"] {
             let mut console = FakeConsole::pipe();
@@ -62,7 +62,7 @@ impl Root {
         fs::read_to_string(self.0.join(path)).unwrap()
     }
 
-    /// How a command ends, and what it says, with `DIR` where this is.
+    /// The exit code, the output and the notes of a command. `DIR` replaces the path of the tree.
     fn run(&self, line: &str) -> (Exit, String, String) {
         let mut console = FakeConsole::pipe();
         let mut nothing = Fake::default();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What commands print, byte by byte.
+//! The output of commands, byte by byte.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p topstat golden` writes the files anew; look at the diff before it is committed.
+//! `UPDATE_GOLDEN=1 cargo test -p topstat golden` writes the files anew. Read the diff before you commit it.
 
 use std::env;
 use std::fs;
@@ -27,7 +27,7 @@ pub fn compare(name: &str, printed: &str) {
     );
 }
 
-/// The command lines and all that they print, as one would see it.
+/// Command lines with all their output, as on a terminal.
 fn session(console: fn() -> FakeConsole, backend: fn() -> Fake, lines: &[&str]) -> String {
     let mut text = String::new();
     for line in lines {

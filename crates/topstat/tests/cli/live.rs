@@ -18,7 +18,7 @@ fn start(rows: u16, columns: u16) -> Terminal {
 #[test]
 fn keys_go_in_and_the_screen_shows_what_they_do() {
     let mut terminal = start(40, 120);
-    // Without a daemon it begins with the table that is loaded.
+    // Without a daemon the view begins with the table that is loaded.
     terminal.wait_for("tcp_v4/conns_pps");
     terminal.wait_for("LIVE");
     assert!(!terminal.echoes());
@@ -93,7 +93,7 @@ fn what_is_shown_is_saved_as_a_document_and_written_over_nothing() {
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&document["sample"], &document["table"]), (&"tcp_v4".into(), &"conns_pps".into()));
     assert_eq!(document["rows"].as_array().unwrap().len(), 128);
-    // It is what is shown that is saved; the same once more is there already.
+    // The snapshot on the screen is saved. A second save finds an existing file, and is refused.
     assert!(terminal.text().contains(document["time"].as_str().unwrap()), "{}", terminal.text());
     terminal.press("s");
     terminal.wait_for("cannot save topstat-tcp_v4-conns_pps-");
@@ -167,7 +167,7 @@ fn it_stops_for_a_while_and_goes_on() {
     assert_eq!(terminal.end(), Some(0));
 }
 
-/// A write that does not return, as a read that does not, is ended by no flag.
+/// A write that does not return is not ended by a flag; neither is a read that does not return.
 #[test]
 fn a_signal_ends_a_view_that_is_stuck() {
     let mut terminal = start(24, 80);

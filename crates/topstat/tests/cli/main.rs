@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command line: what it prints, how it ends, and how it treats terminals, pipes and signals. The kernel is
-//! replaced by made-up numbers; what needs the real one is tested elsewhere.
+//! The command line: its output, its end, and its handling of terminals, pipes and signals. Made-up numbers replace the kernel;
+//! tests that need a real kernel are elsewhere.
 
 mod console;
 mod documents;

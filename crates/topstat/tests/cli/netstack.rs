@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat netstack`: tables, views and filters of samples, files of all intervals, and how it ends.
+//! `topstat netstack`: tables, views and filters of samples, files of all intervals, and the end of the command.
 
 use serde_json::Value;
 use topstat::Exit;
@@ -7,7 +7,7 @@ use topstat::Exit;
 use crate::console::FakeConsole;
 use crate::fake::Fake;
 
-/// What `topstat netstack` with these arguments writes to a pipe.
+/// The output of `topstat netstack` with these arguments on a pipe.
 fn written(arguments: &str, fake: &mut Fake) -> String {
     let mut console = FakeConsole::pipe();
     assert_eq!(console.run(&format!("netstack {arguments}"), fake), Exit::Done, "{arguments}: {}", console.notes);
@@ -22,7 +22,7 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 
-/// All samples are in a row, in what is not shown, or in what is no work of the kernel.
+/// Each sample is in a row, among the samples that are not shown, or among the samples outside the kernel's work.
 #[test]
 fn samples_add_up() {
     for table in ["categories", "symbols", "stacks", "cpus", "sides", "processes", "cgroups"] {
@@ -73,7 +73,7 @@ fn files_have_all_intervals() {
     let files = format!("--flame {} --folded {}", flame.display(), folded.display());
     written(&format!("1 2 --side receive {files}"), &mut Fake::default());
     let text = std::fs::read_to_string(&folded).unwrap();
-    // Of the first interval once, of the second twice as many.
+    // The samples of the first interval count once. The second interval has twice as many.
     assert!(text.contains(";tcp_recvmsg;skb_clone;_raw_spin_unlock_irqrestore 45\n"), "{text}");
     assert!(text.lines().count() == 2 && !text.contains("odd \x1b[31m;"), "{text}");
     let svg = std::fs::read_to_string(&flame).unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The live view gives its terminal back, and says why it ended, when something of it panics. No input is known that makes it
-//! panic, so what it is given does: this program is its own child, on a terminal, and shows the view of that.
+//! When a part of the live view panics, the view gives its terminal back and prints the reason. No input is known that makes the
+//! view panic, so the feed or the parser of times that it is given panics. The test runs this program once more as its child, on
+//! a terminal.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -11,11 +12,11 @@ use topstat_tui::{Colors, Look, Options, TableMeta};
 
 use crate::emulated::Terminal;
 
-/// In the environment of the child: what panics.
+/// The variable in the child's environment that names the part that panics.
 const CHILD: &str = "TOPSTAT_TEST_PANICS";
 const SIZE: (u16, u16) = (24, 80);
 
-/// A table that can't be set without a panic, and read only if wanted.
+/// A feed that panics when a setting is written, and on request when a table is read.
 struct Trap {
     panics_when_read: bool,
 }
@@ -62,7 +63,7 @@ impl Feed for Trap {
     }
 }
 
-/// The child: shows a view that panics, and does not come back.
+/// The child: shows a view that panics, and does not return.
 fn show(panics: &str) {
     let instant = |_: &str, _| panic!("the clock fell into the trap");
     let look = Look { colors: Colors::None, utf8: true };
@@ -71,22 +72,22 @@ fn show(panics: &str) {
     panic!("the view has ended without a panic: {ended:?}");
 }
 
-/// Whether this is the child of the test of this name, which has then done its part.
+/// Whether this process is the child of the test. If it is, the child's part of the test is done here.
 fn is_child() -> bool {
     let panics = std::env::var(CHILD);
     panics.as_deref().map(show).is_ok()
 }
 
-/// This program once more, to run one of its tests as the child.
+/// Starts this program once more, to run one of its tests as the child.
 fn child(test: &str, panics: &str) -> Terminal {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("panicking::{test}"), "--exact", "--nocapture"]).env(CHILD, panics);
-    // What is looked for would be scrolled away.
+    // A backtrace would scroll the message away.
     command.env("RUST_BACKTRACE", "0");
     Terminal::start(command, SIZE)
 }
 
-/// What it said stands on the first screen, and nothing was drawn over it.
+/// Checks that the message is on the first screen, and that nothing was drawn over it.
 fn assert_told(mut terminal: Terminal, text: &str) {
     assert_eq!(terminal.end(), Some(101));
     terminal.wait_for(text);
@@ -107,7 +108,7 @@ fn the_terminal_is_given_back_when_what_reads_panics_while_the_view_waits_for_a_
     if !is_child() {
         let mut terminal = child(test, "set");
         terminal.wait_for("trap/door");
-        // Frozen, it waits for nothing but a key.
+        // A frozen view waits for keys only.
         terminal.press(" ");
         terminal.wait_for("FROZEN");
         terminal.press("e0\r");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands on what a daemon has pinned: `get`, `set`, `top` and `ls`, where no tree is mounted.
+//! Commands on the state that a daemon has pinned: `get`, `set`, `top` and `ls`, without a mounted tree.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
@@ -13,7 +13,7 @@ use crate::console::FakeConsole;
 use crate::fake::Fake;
 use crate::golden::compare;
 
-/// No tree is there, whatever the host has.
+/// There is no tree at this path, whatever the host has.
 const NO_TREE: &str = "--mount /nonexistent/topstat";
 
 fn get(path: &str, fake: &mut Fake) -> String {
@@ -22,7 +22,7 @@ fn get(path: &str, fake: &mut Fake) -> String {
     console.written()
 }
 
-/// What it says, and how it ends.
+/// The exit code and the notes.
 fn set(arguments: &str, fake: &mut Fake) -> (Exit, String) {
     let mut console = FakeConsole::pipe();
     let exit = console.run(&format!("set {arguments} {NO_TREE}"), fake);
@@ -52,7 +52,7 @@ fn what_is_set_is_there_for_all() {
     assert_eq!(fake.set("tcp_v4/conns_bps"), TableSettings::default(), "no other table");
 }
 
-/// Two commands at once, each of which reads what is set, changes one thing and writes it back.
+/// Two commands run at once. Each one reads the settings, changes one of them, and writes them back.
 #[test]
 fn of_two_who_set_at_once_neither_undoes_what_the_other_has_set() {
     const TIMES: u32 = 300;
@@ -235,7 +235,7 @@ fn ls_says_how_the_daemons_tables_are_set() {
         text += &format!("$ topstat {line}\n{}\n", console.written());
     }
     compare("ls-pinned.txt", &text);
-    // Whoever may not see how it is set still sees what there is.
+    // A user without the right to read the settings still sees the list of tables.
     let (mut refused, mut plain) = (FakeConsole::pipe(), FakeConsole::pipe());
     let mut refusing = Fake { unpinnable: Some("Permission denied"), ..Fake::default() };
     assert_eq!((refused.run("ls", &mut refusing), plain.run("ls", &mut Fake::default())), (Exit::Done, Exit::Done));
@@ -269,7 +269,7 @@ fn unload_removes_what_is_pinned_and_says_what() {
     assert_eq!(console.run(&line, &mut fake), Exit::Done);
     assert_eq!((console.written().as_str(), console.notes.as_str()), ("", "topstat: nothing is pinned at /pins\n"));
     assert!(!pid_file.exists());
-    // What counts on all the same is told apart: another daemon's is well, and so is what a process holds.
+    // Remaining links are distinguished: links of another daemon are in order, and so are links that a process holds.
     let link = |program: &str, link, at: Option<&str>, holders: &[u32]| Attached {
         program: program.into(),
         link,
@@ -293,7 +293,7 @@ fn unload_removes_what_is_pinned_and_says_what() {
         assert_eq!(console.run(&line, &mut Fake { attached, ..Fake::default() }), exit, "{}", console.notes);
         assert!(said.iter().all(|said| console.notes.contains(said)), "{}", console.notes);
     }
-    // Not under a daemon that runs.
+    // The command is refused while a daemon runs.
     let file = std::fs::File::create(&pid_file).unwrap();
     std::fs::write(&pid_file, "77\n").unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();

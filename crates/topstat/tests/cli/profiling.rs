@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples of stacks that are made up: two CPUs, a process that sends and one that receives. And histograms.
+//! Made-up samples of stacks of two CPUs, of a process that sends and one that receives; and made-up histograms.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -9,17 +9,17 @@ use topstat_kernel::Error;
 use topstat_model::histograms::{Histogram, Histograms, Subject};
 use topstat_model::stacks::{Besides, Category, Event, Found, Frame, Profile, Sample, Side};
 
-/// Gives them.
+/// Gives made-up samples.
 pub struct FakeStacks {
-    /// Some could not be kept.
+    /// Some samples could not be stored.
     pub lossy: bool,
-    /// The reading of this number fails.
+    /// The number of the reading that fails.
     pub fail_at: Option<u64>,
-    /// How many were taken.
+    /// The number of readings taken.
     pub taken: u64,
 }
 
-/// Of a process and its side: the stack, the innermost function first, and how many samples it has.
+/// Stacks of a process and a side, the innermost function first, with their number of samples.
 const STACKS: [(u32, &str, Side, &[&str], u64); 5] = [
     (80, "nginx", Side::Send, &["_copy_from_iter", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64"], 30),
     (80, "nginx", Side::SoftirqReceive, &["tcp_ack", "tcp_rcv_established", "net_rx_action", "tcp_sendmsg"], 20),
@@ -64,7 +64,7 @@ impl Profiling for FakeStacks {
         };
         let (lost, missed) = if self.lossy { (7, 3) } else { (0, 0) };
         Ok(Profile {
-            // 2026-11-21T08:00:00.000Z, and a second for each.
+            // 2026-11-21T08:00:00.000Z, plus a second for each reading.
             time: UNIX_EPOCH + Duration::from_secs(1_795_248_000 + self.taken),
             elapsed: Duration::from_secs(1),
             event: Event::CpuClock,
@@ -84,12 +84,12 @@ impl Profiling for FakeStacks {
     }
 }
 
-/// Gives histograms: of each reading one more of all.
+/// Gives made-up histograms, whose counts grow with each reading.
 pub struct FakeHistograms {
     pub subject: Subject,
-    /// Some could not be put into them.
+    /// Some values could not be put into the histograms.
     pub lossy: bool,
-    /// How many were taken.
+    /// The number of readings taken.
     pub taken: u64,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program itself: where it writes to, and its exit codes. Nothing here needs a privilege.
+//! The program itself: its outputs and its exit codes. No test here needs privileges.
 
 use std::env;
 use std::fs::File;
@@ -8,13 +8,13 @@ use std::process::{Command, Output, Stdio};
 
 fn topstat(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_topstat"));
-    // Help is as wide as these say.
+    // These variables set the width of help texts.
     command.args(line.split_whitespace()).env_remove("COLUMNS").env_remove("LINES");
     command
 }
 
-/// The program on made-up numbers. `cargo test` builds it beside the tests; with a choice of targets (`--test cli`)
-/// it stays what it was: `cargo build --example demo` helps.
+/// The program with made-up numbers. `cargo test` builds it beside the tests. With a choice of targets (`--test cli`) it is not
+/// rebuilt: run `cargo build --example demo` first.
 pub fn demo() -> PathBuf {
     let tests = env::current_exe().unwrap();
     let built = tests.parent().and_then(Path::parent).unwrap();
@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Commands that write and need no kernel.
+/// Commands that write output and need no kernel.
 const WRITERS: [&str; 6] = ["ls", "ls -o json", "--help", "top --help", "--version", "completions bash"];
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat record`, the real program, on a tree that is a directory of files; and what `topstat top` shows of it.
+//! The real `topstat record` on a tree that is a directory of files, and `topstat top` on its records.
 
 use std::fs;
 use std::io::Read as _;
@@ -15,7 +15,7 @@ use topstat_history::{Gap, Place, Root, log};
 use crate::emulated::Terminal;
 
 const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
-/// Whatever is waited for takes far less.
+/// The longest wait: every step takes far less.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Scratch(PathBuf);
@@ -32,7 +32,7 @@ impl Scratch {
         self.0.join("history")
     }
 
-    /// What the daemon would show: a table of one row with this value, as of now.
+    /// Writes the document that the daemon would show now: a table of one row with this value.
     fn show(&self, table: &str, value: u64) {
         let dir = self.0.join("tree").join(table);
         fs::create_dir_all(&dir).unwrap();
@@ -42,12 +42,12 @@ impl Scratch {
                 fs::write(dir.join("enabled"), "1\n").unwrap();
             }
         }
-        // At once, as in the tree.
+        // The file is replaced at once, as in the tree.
         fs::write(dir.join("json.new"), document(SystemTime::now(), table, value)).unwrap();
         fs::rename(dir.join("json.new"), dir.join("json")).unwrap();
     }
 
-    /// A log with these lines, as a recorder on another host has written it.
+    /// Writes a log with these lines, as a recorder on another host would write it.
     fn log(&self, table: &str, time: SystemTime, lines: &[String]) {
         fs::create_dir_all(self.history()).unwrap();
         let (sample, name) = table.split_once('/').unwrap();
@@ -73,7 +73,8 @@ impl Scratch {
         (output, text)
     }
 
-    /// Waits until a record of the table has this value. What is shown after it is of another step, however short steps are.
+    /// Waits until a record of the table has this value. A value that is shown afterwards is in another step, however short steps
+    /// are.
     fn wait_for(&self, table: &str, value: u64) {
         let begin = Instant::now();
         while !self.top(&[table, "--at", "now", "-o", "json"]).1.contains(&format!("\"value\":{value},")) {
@@ -110,7 +111,7 @@ impl Drop for Scratch {
 struct Recorder(Child);
 
 impl Recorder {
-    /// Reads what it says, until it has said this.
+    /// Reads the recorder's messages until one of them has this text.
     fn wait_until_said(&mut self, text: &str) {
         let (mut said, mut byte) = (Vec::new(), [0]);
         while !String::from_utf8_lossy(&said).contains(text) {
@@ -154,7 +155,7 @@ fn what_the_tree_shows_is_recorded_and_shown_again() {
     scratch.wait_for("tcp_v4/conns_pps", 990);
     scratch.show("tcp_v4/conns_pps", 1234);
     scratch.wait_for("tcp_v4/conns_pps", 1234);
-    // Ended without any warning, and begun again: nothing is lost, and what is missing is a gap.
+    // The recorder is killed and started again. No record is lost, and the time between is a gap.
     recorder.end(Signal::KILL);
     std::thread::sleep(Duration::from_millis(600));
     scratch.show("tcp_v4/conns_pps", 77);
@@ -170,10 +171,10 @@ fn what_the_tree_shows_is_recorded_and_shown_again() {
     assert!([",990,", ",1234,", ",77,"].iter().all(|value| text.contains(value)), "{text}{notes}");
     assert!(notes.contains("nothing of tcp_v4/conns_pps was recorded from"), "{notes}");
     assert!(notes.contains(": the recorder did not run"), "{notes}");
-    // Text for eyes, of one instant.
+    // Text output of one instant.
     let (output, text) = scratch.top(&["tcp/conns_pps", "--at", "now"]);
     assert!(output.status.success() && text.contains("10.0.0.2") && text.contains("77"), "{text}");
-    // What lies on the disk is as every tool expects it, also what was killed.
+    // Every tool can read the files on the disk, also the files of the killed recorder.
     for log in logs(&scratch.history()).iter().filter(|log| log.to_string_lossy().ends_with(".zst")) {
         let text = zstd::stream::decode_all(fs::File::open(log).unwrap()).unwrap();
         let text = String::from_utf8(text).unwrap();
@@ -266,7 +267,7 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-/// Whether a record of the kind that is kept for days has this in it.
+/// Whether one of the coarse records, which are kept for days, has this text.
 fn is_kept(scratch: &Scratch, text: &str) -> bool {
     let mut kept = false;
     for path in logs(&scratch.history()).iter().filter(|path| !path.to_string_lossy().contains(".fine.")) {
@@ -303,14 +304,14 @@ fn a_history_alone_is_viewed() {
         Terminal::start(view, (24, 200))
     };
     let mut terminal = view(&scratch.history());
-    // The last record, which nobody takes for what is there now.
+    // The last record, which is marked as not live.
     terminal.wait_for(" LAST ");
     terminal.wait_for("topstat · history");
     terminal.press("\tx\r");
     terminal.wait_for("tcp_v4/conns_pps  total 822  other 7");
     terminal.wait_for("all 1 rows proven");
     terminal.wait_for("kept since ");
-    // The bar begins with the largest record: a click goes there.
+    // The bar begins with the largest record: a click goes to it.
     let text = terminal.text();
     let (y, bar) = text.lines().enumerate().find(|(_, line)| line.starts_with("kept since ")).unwrap();
     let x = bar.find("Z ").unwrap() + 2;
@@ -347,7 +348,7 @@ fn said(output: &Output) -> String {
 #[test]
 fn an_instant_without_a_record_is_a_failure_that_names_the_nearest() {
     let scratch = Scratch::new("nearest");
-    // Every ten seconds from 08:10 on, with a gap from 08:11 to 08:20.
+    // Records every ten seconds from 08:10 on, with a gap from 08:11 to 08:20.
     let mut lines: Vec<_> = (600..=660).step_by(10).map(|second| document(at(second), TABLE, second)).collect();
     let gap = Gap { time: at(1200), from: at(660), reason: "the disk was full".into(), unread: None };
     lines.push(String::from_utf8(gap.line("tcp_v4", "conns_pps")).unwrap());
@@ -362,7 +363,7 @@ fn an_instant_without_a_record_is_a_failure_that_names_the_nearest() {
         ("08:15:00", "from 2026-11-21T08:11:00.000Z to 2026-11-21T08:20:00.000Z: the disk was full"),
         ("08:15:00", "the nearest records are of 2026-11-21T08:11:00.000Z and 2026-11-21T08:20:00.000Z"),
         ("08:20:45", "the nearest record is of 2026-11-21T08:20:10.000Z, 35 s before"),
-        // The first record, and not the hour that its file begins with.
+        // The error names the first record, and not the hour that the file begins with.
         ("08:05:00", ", which begin at 2026-11-21T08:10:00.000Z"),
     ] {
         let (output, text) = top(time);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rooms of the program, that is the modules of `lib.rs`: none depends on one that depends on it.
+//! The rooms of the program are the modules of `lib.rs`. No two rooms depend on each other, directly or through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
-/// Which rooms the files of each room name by `crate::ROOM`.
+/// The rooms that the files of each room name as `crate::ROOM`.
 fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -23,7 +23,7 @@ fn uses() -> BTreeMap<String, BTreeSet<String>> {
         let named = named.filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
         uses.entry(room.clone()).or_default().extend(named.filter(|name| *name != room).map(str::to_owned));
     }
-    // They show what is in the rooms, and are none.
+    // These files export the rooms, and are no rooms.
     uses.remove("lib");
     uses.remove("main");
     let rooms: BTreeSet<String> = uses.keys().cloned().collect();
@@ -35,7 +35,7 @@ fn uses() -> BTreeMap<String, BTreeSet<String>> {
 fn no_room_depends_on_one_that_depends_on_it() {
     let mut left = uses();
     assert!(left["commands"].contains("daemon") && left["args"].contains("config"), "it finds who uses whom: {left:?}");
-    // Rooms that use none of those left are taken out, again and again: what stays are cycles, and what uses them.
+    // Rooms that use none of the remaining rooms are removed, again and again. Only cycles and their users remain.
     while let Some(free) = left.iter().find(|(_, used)| used.is_empty()).map(|(room, _)| room.clone()) {
         left.remove(&free);
         left.values_mut().for_each(|used| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a service needs around the daemon: its configuration, what is installed, its unit.
+//! The parts of a service around the daemon: its configuration, its installed files, and its unit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -46,8 +46,8 @@ fn the_example_is_right_as_it_is_and_with_everything_in_it_switched_on() {
     fs::write(&file, &example).unwrap();
     let (code, out, err) = said(&check_config(&file));
     assert_eq!((code, out, err.as_str()), (Some(0), format!("{}: nothing is wrong\n", file.display()), ""));
-    // A key or table behind a # without a blank. The group need not be there on every host, and of the two budgets only
-    // one can be.
+    // A key or table follows a `#` without a blank. The group is left out, since it does not exist on every host. Of the two
+    // budgets only one can be set.
     let keys = |line: &str| {
         let key = line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c == '[' || c.is_ascii_lowercase()));
         key.filter(|key| !key.starts_with("group") && *key != "overhead_budget = \"off\"").map(str::to_owned)
@@ -146,7 +146,7 @@ fn unit() -> String {
 fn the_unit_takes_nothing_that_would_hide_the_tree() {
     let unit = unit();
     let directives = unit.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
-    // Each of these gives a service a mount namespace: see systemd.exec(5).
+    // Each of these directives gives a service a mount namespace: see systemd.exec(5).
     let hides = [
         "ProtectSystem",
         "ProtectHome",
@@ -171,6 +171,6 @@ fn the_unit_takes_nothing_that_would_hide_the_tree() {
     for (name, _) in directives {
         assert!(!hides.iter().any(|hides| name.starts_with(hides)), "{name}");
     }
-    // A network namespace brings one of mounts along, unless that is refused.
+    // A network namespace implies a mount namespace, unless this directive refuses it.
     assert!(unit.lines().any(|line| line == "PrivateMounts=no"), "{unit}");
 }

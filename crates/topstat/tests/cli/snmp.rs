@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat snmp`: which counters are shown, in which form, and how it ends.
+//! `topstat snmp`: the choice and the form of counters, and the end of the command.
 
 use serde_json::Value;
 use topstat::Exit;
@@ -7,7 +7,7 @@ use topstat::Exit;
 use crate::console::FakeConsole;
 use crate::fake::Fake;
 
-/// What `topstat snmp` with these arguments writes to a pipe.
+/// The output of `topstat snmp` with these arguments on a pipe.
 fn written(arguments: &str, fake: &mut Fake) -> String {
     let mut console = FakeConsole::pipe();
     assert_eq!(console.run(&format!("snmp {arguments}"), fake), Exit::Done, "{arguments}: {}", console.notes);
@@ -24,7 +24,7 @@ fn only_what_has_changed_is_shown() {
     assert!(text.contains("InSegs") && text.contains("RetransSegs"), "{text}");
     assert!(!text.contains("InErrs") && !text.contains("MaxConn"), "{text}");
     assert!(written("-a", &mut Fake::default()).contains("InErrs"));
-    // Totals are there at once, and 0 is not shown.
+    // Totals are shown at once, and totals of 0 are not shown.
     let totals = written("--total", &mut Fake::default());
     assert!(totals.contains("MaxConn") && !totals.contains("InErrs") && !totals.contains("per second"), "{totals}");
 }
@@ -39,9 +39,9 @@ fn parts_of_cpus_add_up_and_gauges_have_none() {
     assert_eq!(segments["per_second"].as_f64().map(f64::round), Some(2667.0));
     assert_eq!(samples["snmp_tcp"]["MaxConn"], serde_json::json!({"gauge": -1}));
     assert_eq!(samples["snmp_tcp"]["CurrEstab"], serde_json::json!({"gauge": 4}));
-    // All CPUs share it.
+    // All CPUs share this counter.
     assert_eq!(samples["snmp_icmp"]["InEchos"], serde_json::json!({"total": 6, "change": 3, "per_second": 2.0}));
-    // It has run over since the last reading.
+    // This counter has overflowed since the last reading.
     assert_eq!(samples["snmp_icmp"]["InMsgs"]["change"], 9);
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events that are made up: one of each kind of each source at each look, with numbers in all columns, until a few looks
-//! are over.
+//! Made-up events: each look has one event of each kind of each source, with numbers in all columns, for a few looks.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,14 +12,14 @@ use topstat_kernel::{Error, Streaming};
 use topstat_model::events::{Account, Event, EventKind, Payload, PayloadKind};
 use topstat_model::{ColumnKind, Field};
 
-/// How often there are events.
+/// The number of looks that have events.
 const LOOKS: u64 = 3;
 
-/// Makes them up.
+/// Makes up events.
 pub struct FakeStream {
-    /// Their names, and the kinds of their events.
+    /// The names of the sources, and the kinds of their events.
     sources: Vec<(String, Vec<EventKind>)>,
-    /// What they have loaded.
+    /// The tops with the sources that they have loaded.
     _tops: Vec<Top>,
     lossy: bool,
     loaded: Arc<AtomicU32>,
@@ -115,9 +114,9 @@ fn event(kind: &EventKind, seq: u64, look: u64, lossy: bool) -> Event {
         fault: false,
     });
     Event {
-        // 2026-11-21T08:00:00.000Z, and a microsecond for each.
+        // 2026-11-21T08:00:00.000Z, plus a microsecond for each event.
         time: UNIX_EPOCH + Duration::from_secs(1_795_248_000) + Duration::from_nanos(1000 * seq + look),
-        // Tables are not looked at on one.
+        // Events of tables have no CPU.
         cpu: (!shown.source.contains('/')).then_some(1),
         seq,
         fields: shown.columns.iter().map(field).collect(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat tasks`: everything adds up, whatever is hidden; who is shown, when it looks, and how it ends.
+//! `topstat tasks`: sums that hold whatever is hidden, the choice of tasks, the times of readings, and the end of the command.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -13,10 +13,10 @@ use crate::console::FakeConsole;
 use crate::fake::Fake;
 use crate::fake::account::WALL_NS;
 
-/// All that there is to share out.
+/// The time of all CPUs in an interval.
 const ALL_NS: i128 = 2 * WALL_NS as i128;
 
-/// What `topstat tasks` with these arguments writes to a pipe.
+/// The output of `topstat tasks` with these arguments on a pipe.
 fn written(arguments: &str, fake: &mut Fake) -> String {
     let mut console = FakeConsole::pipe();
     assert_eq!(console.run(&format!("tasks {arguments}"), fake), Exit::Done, "{arguments}: {}", console.notes);
@@ -39,7 +39,7 @@ fn find<'a>(document: &'a Value, comm: &str) -> &'a Value {
     tasks(document).iter().find(|task| task["comm"] == comm).unwrap()
 }
 
-/// Time of no task.
+/// The time that belongs to no task.
 fn rest(totals: &Value) -> i128 {
     ["idle_ns", "idle_irq_ns", "idle_softirq_ns", "idle_steal_ns", "unowned_ns", "unseen_ns"]
         .iter()
@@ -60,7 +60,7 @@ fn json_adds_up_to_the_nanosecond_whatever_is_hidden() {
                 let shown: i128 = tasks(&document).iter().map(|task| number(&task["own"]["run_ns"])).sum();
                 let sum = shown + number(&other["own"]["run_ns"]) + rest(totals);
                 assert_eq!((sum, number(&totals["wall_ns"])), (ALL_NS, ALL_NS), "{mode} {cut}");
-                // So does everything that tasks have.
+                // The sums of all other keys of tasks hold, too.
                 for key in other["own"].as_object().unwrap().keys() {
                     let shown: i128 = tasks(&document).iter().map(|task| number(&task["own"][key])).sum();
                     let all = number(&totals["live"][key]) + number(&totals["ended"][key]);
@@ -101,7 +101,7 @@ fn csv_adds_up_to_the_nanosecond_whatever_is_hidden() {
                     let all: i128 = records.iter().map(|record| value(record, key)).sum();
                     assert_eq!(all, value(sum, key), "{mode} {cut} {key}");
                 }
-                // A record's parts are its total, where it is of tasks.
+                // In a record of tasks, the parts add up to the total.
                 for record in records.iter().filter(|record| ["task", "other"].contains(&record["row"].as_str())) {
                     let parts = ["user_ns", "system_ns", "irq_ns", "softirq_ns", "steal_ns"];
                     let sum: i128 =
@@ -134,7 +134,7 @@ fn what_lived_for_2_ms_is_seen_with_name_parent_and_time() {
     let line = text.lines().find(|line| line.contains("blink")).unwrap();
     let cells: Vec<_> = line.split_whitespace().collect();
     assert_eq!(cells, ["220", "200", "0.15", "0.03", "0.00", "0.18", "00:00", "blink", "(ended)"]);
-    // Else it is within its parent.
+    // Without `--dead` the task's time is in its parent's.
     assert!(!written("", &mut Fake::default()).contains("blink"));
 }
 
@@ -156,7 +156,7 @@ fn command_lines_are_read_of_rows_that_are_shown_and_live() {
     let text = written("--cmdline --dead -n 2", &mut fake);
     assert!(text.contains("postgres: writer\\x1b]0;title\\x07") && text.contains("[cc1] (ended)"), "{text}");
     assert_eq!(fake.asked.lock().unwrap().command_lines, [300]);
-    // Who has vanished keeps the name.
+    // A task that has vanished keeps its name.
     assert!(written("--cmdline", &mut Fake::default()).contains("[kworker/0:1]"));
     let mut fake = Fake::default();
     written("", &mut fake);
@@ -173,7 +173,7 @@ fn in_a_tree_parents_are_there_that_slept() {
     let mut asked = std::mem::take(&mut fake.asked.lock().unwrap().looked_up);
     asked.sort_unstable();
     assert_eq!(asked, [1, 2, 100], "each once, and nobody else");
-    // What is below is added up: init has all but kthreadd's.
+    // The sums include descendants: init has all tasks except kthreadd's.
     let cells = |at: usize| text.lines().nth(at).unwrap().split_whitespace().nth(1).unwrap().parse::<f64>().unwrap();
     assert!((cells(line("bash")) + cells(line("postgres")) - cells(line("init"))).abs() < 0.02, "{text}");
     written("", &mut fake);
@@ -222,7 +222,7 @@ fn a_terminal_is_refreshed_in_place_until_ctrl_c() {
     let [small, large, left, again, last] = &console.writes[..] else { panic!("{:?}", console.writes) };
     let lines = |frame: &str| frame.matches("\x1b[K").count();
     assert_eq!((lines(small), lines(large)), (7, 2 + 4 + 3));
-    // The sum is there however small it is.
+    // The row of sums is shown in the smallest terminal, too.
     assert!(small.contains("200.00") && small.contains("more"), "{small}");
     assert!(large.contains("kworker") && !large.contains("more"), "{large}");
     assert!(left.ends_with("\x1b[?25h") && last.ends_with("\x1b[?25h"));

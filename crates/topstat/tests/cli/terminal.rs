@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program on a real terminal and on real pipes, with real signals; only its numbers are made up.
+//! The program on a real terminal and on real pipes, with real signals. Only its numbers are made up.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,7 +15,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::program::demo;
 
-/// Far more than anything here takes, also on a busy machine.
+/// The longest wait: far more than any step takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const HOME: &[u8] = b"\x1b[H";
@@ -47,12 +47,12 @@ impl Terminal {
         Self { master: File::from(master), child, seen: vec![] }
     }
 
-    /// Reads until so many pictures were begun.
+    /// Reads until this number of pictures has begun.
     fn read_pictures(&mut self, pictures: usize) {
         self.read_until(|seen| count(seen, HOME) >= pictures);
     }
 
-    /// A terminal without programs is at its end, with an error.
+    /// Reads until the output meets a condition. A terminal without programs ends with an error.
     fn read_until(&mut self, enough: impl Fn(&[u8]) -> bool) {
         let mut buffer = [0; 4096];
         while !enough(&self.seen) {
@@ -66,7 +66,7 @@ impl Terminal {
         }
     }
 
-    /// Ends the program like this, and gives how it ended and all that it showed.
+    /// Ends the program with a signal. Returns its exit status and all its output.
     fn end(mut self, signal: Signal) -> (ExitStatus, String) {
         send(&self.child, signal);
         let status = wait(&mut self.child);
@@ -175,7 +175,7 @@ fn a_reader_that_goes_away_ends_it_at_once() {
     assert_eq!(notes, "");
 }
 
-/// The program with its output in a pipe that nobody reads, and that is full; its notes go there as well, or elsewhere.
+/// The program with its output in a full pipe that no process reads. Its notes go into the same pipe or into another one.
 fn blocked(notes_too: bool) -> (Child, File) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let notes = if notes_too { Stdio::from(writer.try_clone().unwrap()) } else { Stdio::piped() };
@@ -186,7 +186,7 @@ fn blocked(notes_too: bool) -> (Child, File) {
         .spawn()
         .unwrap();
     let begin = Instant::now();
-    // Two documents are some 50 kB, a pipe holds 64: it is full soon.
+    // Two documents have some 50 kB, and a pipe holds 64 kB: it is soon full.
     while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0 {
         assert!(begin.elapsed() < PATIENCE, "the pipe is not full");
         std::thread::sleep(Duration::from_millis(5));
@@ -221,7 +221,7 @@ fn a_success_has_printed_whole_lines() {
     let mut printed = String::new();
     reader.read_to_string(&mut printed).unwrap();
     let status = wait(&mut child);
-    // A host on which reading it takes too long has it cut off, and says so.
+    // On a slow host the output may be cut off. The program then reports that.
     assert_eq!(status.success(), printed.ends_with('\n'), "{status}: {}", notes(&mut child));
     let whole = &printed[..=printed.rfind('\n').unwrap()];
     assert!(whole.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
@@ -229,7 +229,7 @@ fn a_success_has_printed_whole_lines() {
 
 #[test]
 fn a_reader_that_reads_nothing_does_not_keep_it_from_ending() {
-    // Not even where its last word goes to the same pipe.
+    // The program ends even if its last note goes to the same pipe.
     let (mut child, _reader) = blocked(true);
     send(&child, Signal::TERM);
     assert_eq!(wait(&mut child).code(), Some(1));

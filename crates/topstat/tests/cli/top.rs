@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat top`: when it takes snapshots, what it shows of them, and how it ends.
+//! `topstat top`: the times of snapshots, the rows that are shown, and the end of the command.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -16,13 +16,13 @@ fn ms(times: &[u64]) -> Vec<Duration> {
     times.iter().copied().map(Duration::from_millis).collect()
 }
 
-/// Lines that hold a row: they begin with a rank.
+/// The lines with a row: they begin with a rank.
 fn rows(text: &str) -> Vec<&str> {
     let is_row = |line: &&str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
     text.lines().filter(is_row).collect()
 }
 
-/// The text of a frame, without what moves and clears.
+/// The text of a frame, without sequences that move the cursor or clear the screen.
 fn plain(frame: &str) -> String {
     let mut text = frame.to_owned();
     for sequence in ["\x1b[H", "\x1b[K", "\x1b[J", "\x1b[?7l", "\x1b[?7h", "\x1b[1m", "\x1b[2m", "\x1b[0m", HIDE_CURSOR]
@@ -38,10 +38,10 @@ fn snapshots_are_on_time_however_slow_the_output() {
     console.slow = Duration::from_millis(90);
     let exit = console.run("top tcp_v4/conns_pps 0.5 4 -o json", &mut Fake::default());
     assert_eq!(exit, Exit::Done);
-    // A full period first, then one interval after the other.
+    // The first snapshot comes after a full period, the others after an interval each.
     assert_eq!(console.waited, ms(&[1000, 1500, 2000, 2500]));
 
-    // Slower than the interval: what is missed is left out, and the schedule kept.
+    // Writing takes longer than the interval: missed snapshots are left out, and the schedule is kept.
     let mut console = FakeConsole::pipe();
     console.slow = Duration::from_millis(1200);
     console.run("top tcp_v4/conns_pps 0.5 3 -o json", &mut Fake::default());
@@ -115,7 +115,7 @@ fn a_terminal_is_refreshed_in_place_until_ctrl_c() {
         assert!(second.starts_with("\x1b[H"));
         assert!(last.ends_with(SHOW_CURSOR));
         assert!(!console.written().contains("\x1b[?1049h"), "no alternate screen");
-        // Title, names, 19 rows, other, total, and the cursor's line.
+        // The lines are: title, names, 19 rows, other, total, and the cursor's line.
         assert_eq!(rows(&plain(second)).len(), 19);
         assert_eq!(plain(second).lines().count(), 23);
         assert!(second.contains("1.00M"), "human units");
@@ -140,7 +140,7 @@ fn two_tables_share_the_terminal() {
 fn a_new_size_is_used_at_once() {
     let mut console = FakeConsole::terminal(24, 120);
     console.resized = Some(Size { rows: 10, columns: 120 });
-    // The first comes before there is anything to show.
+    // The first change of the size comes before there is a snapshot.
     console.wakes = [Wake::Resized, Wake::Deadline, Wake::Resized, Wake::Stop].into();
     console.size = Some(Size { rows: 24, columns: 120 });
     console.run("top tcp_v4/conns_pps", &mut Fake::default());

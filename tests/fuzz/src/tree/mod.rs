@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes are requests to the file system, in the kernel's own format, from several users, with handles and inodes that
-//! never were or are no more. Each answer is compared with a model that is written from the promises of
+//! The input is a sequence of requests to the file system, in the kernel's format, from several users, with handles and
+//! inodes that never existed or no longer exist. Each answer is compared with a model that follows the promises of
 //! `docs/file-tree.md` alone: a handle reads one text, a value is set whole or not at all, each request has one answer.
 
 mod model;
@@ -21,20 +21,20 @@ use crate::bytes::Bytes;
 use model::{Open, parse};
 use wire::{Head, LONGEST, Wire, Words, opcode};
 
-/// What a failure of the store is told as.
+/// The error that a failure of the store returns.
 const FAILS: i32 = libc::EIO;
-/// Who asks.
+/// The users that send requests.
 const USERS: [u32; 4] = [0, 0, 1000, 65_534];
 /// FATTR_MODE, FATTR_UID and FATTR_GID, of `struct fuse_setattr_in`.
 const OWNER: u32 = 7;
 /// FATTR_SIZE.
 const SIZE: u32 = 8;
-/// Until what waited for the end of a handle is set, on a busy host.
+/// The maximum time until a pending value is set after the end of its handle, on a busy host.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// As many as are open at once.
+/// The maximum number of open files.
 const MOST_OPEN: usize = 24;
 
-/// What stands behind the files: values, and texts of which no two are the same.
+/// The store behind the files: values, and texts that all differ.
 #[derive(Debug, Default)]
 struct Fake {
     held: Mutex<Held>,
@@ -43,10 +43,10 @@ struct Fake {
 #[derive(Debug, Default)]
 struct Held {
     values: HashMap<String, u32>,
-    /// Texts made, and the latest one.
+    /// The number of texts made, and the latest text.
     made: usize,
     latest: Vec<u8>,
-    /// The next text, or value, can't be had.
+    /// Whether the next read or write of the store fails.
     fails: bool,
 }
 
@@ -71,7 +71,7 @@ impl Store for Fake {
             Kind::Setting(_) => format!("{}\n", held.values.get(&file.path()).copied().unwrap_or(1)),
             _ => format!("{} {}\n", file.path(), held.made),
         };
-        // None, one, or many of the same.
+        // No line, one line, or many equal lines.
         let lines = if file.kind.slow() { held.made * 37 % 200 } else { 1 };
         held.latest = line.repeat(lines).into_bytes();
         Ok(held.latest.clone())
@@ -91,7 +91,7 @@ impl Store for Fake {
     }
 }
 
-/// A connection, its model, and what is left of the input.
+/// A connection, its model, and the rest of the input.
 struct Play<'a> {
     bytes: Bytes<'a>,
     wire: Wire,
@@ -101,7 +101,7 @@ struct Play<'a> {
     values: HashMap<String, u32>,
 }
 
-/// See the module.
+/// Runs the target: see the module.
 pub fn run(bytes: &[u8]) {
     let fake = Arc::new(Fake::default());
     let tree = || Tree::new(&samples());
@@ -129,12 +129,12 @@ impl Play<'_> {
             }
         }
         self.fake.held().fails = false;
-        // Whatever waited to be set at the end is set, and nothing that was bad.
+        // All values that were pending at the end are set, and no invalid one.
         while let Some(handle) = self.open.keys().next().copied() {
             self.close(handle);
         }
         assert_eq!(self.fake.held().values, self.values, "what is set at the end");
-        // Handles are gone: none of their numbers is known.
+        // The handles are gone: none of their numbers is known.
         for handle in 1..4 {
             let inode = self.inode_of("enabled");
             let answer = self.ask(opcode::READ, inode, &reading(handle, 0, 10));
@@ -152,7 +152,7 @@ impl Play<'_> {
         (ROOT..).find(|inode| self.tree.get(*inode).is_some_and(|other| std::ptr::eq(other, node))).expect("an inode")
     }
 
-    /// Mostly one that there is.
+    /// An inode, mostly an existing one.
     fn inode(&mut self) -> u64 {
         match self.bytes.byte() {
             255 => self.bytes.word(),
@@ -168,7 +168,7 @@ impl Play<'_> {
         }
     }
 
-    /// A handle that is open, with its inode; or one that is not.
+    /// An open handle with its inode; or a handle that is not open.
     fn handle(&mut self) -> (u64, u64) {
         let which = self.bytes.byte();
         let open: Vec<_> = self.open.iter().map(|(handle, open)| (*handle, open.inode)).collect();
@@ -200,7 +200,7 @@ impl Play<'_> {
             Some(_) => {
                 let answer = answer.expect("it can be opened");
                 let handle = u64::from_ne_bytes(answer[..8].try_into().expect("a handle"));
-                // FOPEN_DIRECT_IO: the kernel keeps nothing.
+                // FOPEN_DIRECT_IO: the kernel caches nothing.
                 assert!(answer[8] & 1 == 1 && answer.len() == 16);
                 let append = flags & libc::O_APPEND != 0;
                 let before = self.open.insert(handle, Open::new(inode, !reads, append));
@@ -215,7 +215,7 @@ impl Play<'_> {
             0..60 => 0,
             60..120 => self.open.get(&handle).map_or(0, |open| open.at),
             120..250 => u64::from(self.bytes.byte()) << (self.bytes.byte() % 8),
-            // The kernel's own are of a file's size: never negative.
+            // The kernel's offsets are within a file's size: never negative.
             _ => self.bytes.word() >> 1,
         };
         let size = self.bytes.of(&[0, 1, 10, 100, 4096, LONGEST as u32]);
@@ -260,10 +260,10 @@ impl Play<'_> {
         let offset = match self.bytes.byte() {
             0..180 => 0,
             180..240 => u64::from(self.bytes.byte()),
-            // The kernel's own are of a file's size: never negative.
+            // The kernel's offsets are within a file's size: never negative.
             _ => self.bytes.word() >> 1,
         };
-        // What is open to be read only, the kernel lets nobody write to.
+        // The kernel lets no process write to a file that is open for reading only.
         if self.open.get(&handle).is_some_and(|open| !open.writes) || written.is_empty() {
             return;
         }
@@ -273,7 +273,7 @@ impl Play<'_> {
         let answer = self.ask(opcode::WRITE, inode, &body.0);
         let file = self.file(inode);
         let Some(open) = self.open.get_mut(&handle) else {
-            // A stale handle, or one that never was, of whatever it may be.
+            // A stale handle, or one that never existed, with any inode.
             return assert!(answer.is_err(), "written to a handle that is not open");
         };
         let Some(File { kind: Kind::Setting(setting), .. }) = file else { panic!("open for writing: {file:?}") };
@@ -293,7 +293,7 @@ impl Play<'_> {
         self.same_values();
     }
 
-    /// The model's part of setting a value: what the answer is to be, where the store was to fail (`fails`) or not.
+    /// Sets a value in the model; returns the expected answer. `fails`: the store was to fail.
     fn expect_set(&mut self, inode: u64, value: Option<u32>, fails: bool) -> Result<(), i32> {
         let Some(value) = value else { return Ok(()) };
         if fails {
@@ -323,23 +323,23 @@ impl Play<'_> {
         if self.open.contains_key(&handle) {
             return self.close(handle);
         }
-        // What is not open is closed already.
+        // A handle that is not open counts as closed.
         let answer = self.ask(opcode::RELEASE, inode, &Words::default().u64(handle).u64(0).u64(0).0);
         assert_eq!(answer, Ok(vec![]));
     }
 
-    /// A kernel in a hurry does not flush before it releases; what waited is set all the same, soon.
+    /// A kernel in a hurry does not flush before it releases; a pending value is set nevertheless, soon.
     fn close(&mut self, handle: u64) {
         let open = self.open.remove(&handle).expect("an open handle");
         let fails = self.fake.held().fails;
         let answer = self.ask(opcode::RELEASE, open.inode, &Words::default().u64(handle).u64(0).u64(0).0);
         assert_eq!(answer, Ok(vec![]));
-        // Nobody is told how that went.
+        // No process gets this answer.
         let _ = self.expect_set(open.inode, open.waiting, fails);
         let patience = Instant::now() + PATIENCE;
         let done = || {
             let held = self.fake.held();
-            // A failure that was to come has come.
+            // The expected failure has happened.
             held.values == self.values && !(open.waiting.is_some() && fails && held.fails)
         };
         while !done() {
@@ -377,7 +377,7 @@ impl Play<'_> {
         }
     }
 
-    /// `struct fuse_attr`: root's, of no size, and nobody else may do anything.
+    /// `struct fuse_attr`: owned by root, with size 0 and without permissions for other users.
     fn attributes(&self, inode: u64, bytes: &[u8]) {
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         assert_eq!((bytes[..8].to_vec(), &bytes[8..16]), (inode.to_ne_bytes().to_vec(), &[0; 8][..]));
@@ -431,7 +431,7 @@ impl Play<'_> {
         }
     }
 
-    /// Any other request, or one that is cut off: an answer, or none where there is none, and nothing happens.
+    /// Any other request, or a truncated one: the answer, or its absence, is as for the kernel, and nothing changes.
     fn other(&mut self) {
         let opcode = u32::from(self.bytes.byte()) % 54;
         let (inode, length) = (self.inode(), self.bytes.below(80));
@@ -439,12 +439,13 @@ impl Play<'_> {
         let whole = match opcode {
             opcode::FORGET | opcode::BATCH_FORGET => {
                 self.wire.send(Head { opcode, inode, uid: 0 }, &body);
-                // Whether it is answered, as one that is cut off is, can be told by what is asked next.
+                // A request without an answer gets one if it is truncated; the answer to the next request shows whether it
+                // did.
                 let last = self.wire.send(Head { opcode: opcode::GETATTR, inode: ROOT, uid: 0 }, &[0; 16]);
                 while self.wire.receive().0 != last {}
                 return;
             }
-            // The library believes the length that is said in the last two, and panics; the kernel's is right.
+            // The library trusts the stated length of the last two, and panics; the kernel states the right length.
             opcode::DESTROY | opcode::IOCTL | opcode::SETXATTR => return,
             opcode::OPEN | opcode::FLUSH | opcode::RELEASE | opcode::READ | opcode::WRITE => 8,
             _ => usize::MAX,

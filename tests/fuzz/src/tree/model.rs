@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a handle is, and what a value is, the plain way.
+//! A plain model of a handle and of a value.
 
 use topstat::fuzz::tree::value::Setting;
 
-/// A file that is open.
+/// An open file.
 #[derive(Clone, Debug)]
 pub struct Open {
     pub inode: u64,
-    /// Open for writing.
+    /// Whether the file is open for writing.
     pub writes: bool,
     pub append: bool,
-    /// What was read first, and is read on.
+    /// The text of the first read, which later reads continue.
     pub text: Option<Vec<u8>>,
-    /// Its beginning was read: reading that again makes another one.
+    /// Whether the beginning was read: a second read of the beginning makes another text.
     begun: bool,
-    /// Where the latest piece ended.
+    /// The end of the latest piece.
     pub at: u64,
-    /// A value without newline: set when the handle is closed.
+    /// A value without a newline: it is set when the handle is closed.
     pub waiting: Option<u32>,
 }
 
@@ -25,12 +25,12 @@ impl Open {
         Self { inode, writes, append, text: None, begun: false, at: 0, waiting: None }
     }
 
-    /// Whether reading here makes a text.
+    /// Whether a read at this offset makes a text.
     pub fn makes(&self, offset: u64) -> bool {
         self.text.is_none() || offset == 0 && self.begun
     }
 
-    /// What is read of the text.
+    /// The piece of the text that a read returns.
     pub fn piece(&mut self, offset: u64, size: u32) -> &[u8] {
         self.begun |= offset == 0;
         let text = self.text.as_deref().unwrap_or_default();
@@ -41,7 +41,7 @@ impl Open {
     }
 }
 
-/// The value that was written, if it is one: at most 32 bytes, decimal digits or a time with white space around them, in range.
+/// The written value, if it is valid: at most 32 bytes, decimal digits or a time with white space around them, in range.
 pub fn parse(setting: Setting, written: &[u8]) -> Option<u32> {
     let space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0c);
     let begin = written.iter().position(|byte| !space(byte))?;

@@ -14,14 +14,14 @@ use topstat::fuzz::tree::Tree;
 use topstat::fuzz::tree::fuse::{Service, Store, TreeFs};
 use topstat::fuzz::{Pulse, Workers};
 
-/// What no answer takes, on a busy host.
+/// Longer than any answer takes on a busy host.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Who takes texts: of these, one is left for others than the user who asks.
+/// The number of threads that take texts: one of them is kept for users other than the requesting one.
 const READERS: usize = 2;
-/// The longest answer that is asked for, and its head.
+/// The maximum length of a requested answer, with its head.
 pub const LONGEST: usize = 16 << 10;
 
-/// Numbers of requests, of `enum fuse_opcode`.
+/// The numbers of requests, from `enum fuse_opcode`.
 pub mod opcode {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
@@ -40,14 +40,14 @@ pub mod opcode {
     pub const BATCH_FORGET: u32 = 42;
 }
 
-/// A file system that runs, and answers nobody else.
+/// A running file system, connected to this end only.
 pub struct Wire {
     kernel: OwnedFd,
     last: u64,
     session: Option<JoinHandle<()>>,
 }
 
-/// Bytes of numbers, as the kernel has them.
+/// A request as bytes: numbers in the kernel's format.
 #[derive(Clone, Debug, Default)]
 pub struct Words(pub Vec<u8>);
 
@@ -68,7 +68,7 @@ impl Words {
     }
 }
 
-/// Who asks for what.
+/// The head of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     pub opcode: u32,
@@ -77,7 +77,7 @@ pub struct Head {
 }
 
 impl Wire {
-    /// Starts the tree, and greets it as the kernel does.
+    /// Starts the tree, and opens the connection as the kernel does.
     pub fn new(tree: Tree, store: Arc<dyn Store>) -> Self {
         let (kernel, daemon) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .expect("a pair of sockets");
@@ -91,19 +91,20 @@ impl Wire {
             config.acl = SessionACL::All;
             config.n_threads = Some(1);
             let session = Session::from_fd(filesystem, daemon, SessionACL::All, config).expect("a session");
-            // How it ends makes no difference: by DESTROY, a request that is none, or the end of the connection.
+            // The way in which the session ends makes no difference: by DESTROY, an invalid request, or the end of the
+            // connection.
             let _ = session.run();
         };
         let session = std::thread::Builder::new().name("session".to_owned()).spawn(serve).expect("a thread");
         let mut wire = Self { kernel, last: 0, session: Some(session) };
-        // Version 7.31, every capability.
+        // Version 7.31, with every capability.
         let init = Words::default().u32(7).u32(31).u32(1 << 17).u32(u32::MAX).bytes(&[0; 48]);
         let answer = wire.ask(Head { opcode: opcode::INIT, inode: 0, uid: 0 }, &init.0);
         assert!(answer.is_ok_and(|answer| answer.starts_with(&7_u32.to_ne_bytes())), "INIT");
         wire
     }
 
-    /// Sends a request; gives its number.
+    /// Sends a request; returns its number.
     pub fn send(&mut self, head: Head, body: &[u8]) -> u64 {
         self.last += 2;
         let length = u32::try_from(40 + body.len()).expect("a short request");
@@ -114,7 +115,7 @@ impl Wire {
         self.last
     }
 
-    /// The next answer: to which request, and what it says.
+    /// The next answer: the number of its request, and its contents.
     pub fn receive(&self) -> (u64, Result<Vec<u8>, i32>) {
         let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
         // libFuzzer's clock interrupts calls.
@@ -133,7 +134,7 @@ impl Wire {
         (number, if error == 0 { Ok(bytes.split_off(16)) } else { Err(-error) })
     }
 
-    /// Sends a request, and waits for its answer: one, and to this.
+    /// Sends a request, and waits for its answer, which must be the next one.
     pub fn ask(&mut self, head: Head, body: &[u8]) -> Result<Vec<u8>, i32> {
         let number = self.send(head, body);
         let (of, answer) = self.receive();
@@ -147,7 +148,7 @@ impl Drop for Wire {
         if std::thread::panicking() {
             return;
         }
-        // As the kernel does at the end.
+        // The kernel's last request.
         let ended = self.ask(Head { opcode: opcode::DESTROY, inode: 0, uid: 0 }, &[]);
         assert_eq!(ended, Ok(vec![]), "DESTROY");
         let session = self.session.take().map(JoinHandle::join);

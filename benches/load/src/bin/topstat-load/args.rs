@@ -190,7 +190,7 @@ impl Args {
         }
     }
 
-    /// The limits of the run before the one that counts.
+    /// The limits of the warm-up run, which is not counted.
     pub fn warm_up(&self, limits: &Limits) -> Option<Limits> {
         let time = self.warm_up?;
         Some(Limits { time, total: Limits::default().total, churn: 0.0, ..limits.clone() })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat-load`: makes local network load and says, per connection, what it was.
+//! `topstat-load`: makes local network load, and prints its counts per connection.
 
 mod args;
 mod output;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<ExitCode, Error> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // A second one ends the program the hard way, should the first not be enough.
+        // A second signal ends the program at once, in case the first is not enough.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|source| Error::System { what: "catch signals".into(), source })?;
@@ -35,7 +35,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     if let Some(parent) = args.end_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .map_err(|errno| Error::System { what: "ask to be ended with the parent".into(), source: errno.into() })?;
-        // The kernel tells only of an end that is still to come.
+        // The kernel reports only an end that is still to come.
         let now = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
         if now != parent {
             eprintln!("topstat-load: not begun: process {parent}, which was to be the parent, has ended (it is {now})");

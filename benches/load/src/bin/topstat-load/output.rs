@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The result as JSON and as a few lines for people.
+//! The result as JSON, and as a few lines of text.
 
 use serde_json::{Value, json};
 use topstat_load::{Load, RunReport};
@@ -30,13 +30,13 @@ pub fn document(load: &Load, args: &Args, report: &RunReport) -> Value {
     document
 }
 
-/// What was opened, in one line.
+/// The opened connections, in one line.
 pub fn opened(load: &Load) -> String {
     let (count, time) = (load.connections().len(), load.opened_in().as_secs_f64());
     format!("{count} connections opened in {time:.3} s ({:.0}/s)", count as f64 / time)
 }
 
-/// What was done, in a few lines.
+/// The results, in a few lines.
 pub fn summary(report: &RunReport) -> String {
     let us = |ns: u64| ns as f64 / 1e3;
     let seconds = |ns: u64| ns as f64 / 1e9;

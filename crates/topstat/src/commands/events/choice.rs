@@ -19,7 +19,7 @@ struct Kind {
 }
 
 impl Choice {
-    /// For these kinds.
+    /// Resolves the filters for each of these kinds of events.
     pub fn new(filters: &[Filter], kinds: &[Arc<EventKind>]) -> Result<Self, Fault> {
         let of_all: Vec<_> = kinds.iter().flat_map(|kind| kind.keys()).collect();
         filters.iter().try_for_each(|filter| filter.check(&of_all))?;
@@ -37,7 +37,7 @@ impl Choice {
     pub fn matches(&self, event: &Event) -> bool {
         let is = |field: &Field, name: &str| matches!(field, Field::Text(text) if text == name);
         let of = |kind: &&Kind| is(&kind.event, &event.kind.event) && is(&kind.source, &event.kind.source);
-        // Of a kind that is not known nothing can be asked for.
+        // An event of an unknown kind passes all filters.
         let Some(kind) = self.kinds.iter().find(of) else { return true };
         if kind.filters.is_empty() {
             return true;

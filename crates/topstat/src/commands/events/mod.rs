@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat events`: what happens, one by one.
+//! `topstat events`: prints single events as they happen.
 
 mod choice;
 mod plan;
@@ -19,14 +19,14 @@ use crate::error::{Error, Exit};
 use crate::recording::Recorder;
 use plan::Plan;
 
-/// How often JSON has accounts, and text those that have changed for the worse.
+/// The time between two accounts. JSON output has every account, text output only those whose losses have changed.
 const ACCOUNT_EVERY: Duration = Duration::from_secs(10);
-/// While nothing happens it looks so often whether it is time for something.
+/// The longest wait where the stream names no deadline.
 const IDLE: Duration = Duration::from_secs(1);
 
 pub fn run(args: &EventsArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     let plan = Plan::new(args)?;
-    // Before anything is loaded, for a Ctrl-C must find somebody who detaches it.
+    // Signals are caught before anything is loaded, so that Ctrl-C always detaches the loaded programs.
     console.catch_signals(false).map_err(|source| Error::System { what: "catch signals", source })?;
     let now = console.now();
     let mut shown = Shown::new(plan.format, plan.choice, plan.count);
@@ -52,7 +52,7 @@ pub fn run(args: &EventsArgs, backend: &mut dyn Backend, console: &mut dyn Conso
     Ok(if shown.is_cut_short() { Exit::Failed } else { Exit::Done })
 }
 
-/// Until there are enough, or the user has enough. Whether there is somebody who reads what is left.
+/// Takes events until the count or the time is reached, or the user stops the command. Returns false if the output was closed.
 fn until_enough(
     shown: &mut Shown,
     stream: &mut dyn Stream,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `events` is to do: which sources there are, whether filters parse.
+//! The plan of `topstat events`: its sources, filters and options, validated.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::recording::Limits;
 use crate::suggest;
 
-/// What is to be done.
+/// The validated arguments.
 pub struct Plan {
     pub sources: Vec<Arc<Streaming>>,
     pub tops: Tops,
@@ -32,15 +32,15 @@ pub struct Plan {
     pub record: Option<Record>,
 }
 
-/// Where events are recorded.
+/// Where and how events are recorded.
 pub struct Record {
     pub path: PathBuf,
     pub limits: Limits,
-    /// They are not shown.
+    /// Events are recorded only, not shown.
     pub quiet: bool,
 }
 
-/// The files that are kept besides the one that is written, unless another number is asked for.
+/// The number of finished files that are kept besides the file that is written, unless `--keep` gives another number.
 const KEEP: u32 = 10;
 
 impl Record {
@@ -58,7 +58,7 @@ impl Record {
         Ok(Some(Self { path, limits, quiet: args.quiet }))
     }
 
-    /// Why nothing is recorded.
+    /// The error text for a recording that cannot be made.
     pub fn cannot(&self, why: &std::io::Error) -> String {
         let advice = match why.kind() {
             std::io::ErrorKind::AlreadyExists => "; a recording is not written over: remove it, or choose another name",
@@ -68,23 +68,23 @@ impl Record {
     }
 }
 
-/// All filters that were given.
+/// Parses all filters of a command line.
 pub fn parse_filters(texts: &[String]) -> Result<Vec<Filter>, Error> {
     let parse = |text: &String| text.parse().map_err(|fault| wrong_filter(text, &fault));
     texts.iter().map(parse).collect()
 }
 
-/// What is wrong with a filter.
+/// The error for a filter that cannot be used.
 pub fn wrong_filter(text: &str, fault: &Fault) -> Error {
     Error::Usage(format!("cannot use the filter '{}': {fault}", escape(text)))
 }
 
 impl Plan {
-    /// Validates what was parsed.
+    /// Validates the parsed arguments.
     pub fn new(args: &EventsArgs) -> Result<Self, Error> {
         let (tables, names): (Vec<_>, Vec<_>) = args.sources.iter().partition(|name| name.contains('/'));
         let tops = Tops::new(args, &tables)?;
-        // Whoever names tables alone wants nothing else.
+        // Where only tables are named, no other source is read.
         let sources = if names.is_empty() && !tables.is_empty() { Vec::new() } else { wanted(&names)? };
         let filters = parse_filters(&args.filters)?;
         let kinds: Vec<_> = sources
@@ -114,7 +114,7 @@ impl Plan {
     }
 }
 
-/// What is to be captured; nothing may be said of it where nothing is captured.
+/// The options of a capture. They are an error where no source is a capture.
 fn capture(args: &EventsArgs, sources: &[Arc<Streaming>]) -> Result<Capture, Error> {
     let usual = Capture::default();
     let wanted = Capture {
@@ -133,7 +133,7 @@ fn capture(args: &EventsArgs, sources: &[Arc<Streaming>]) -> Result<Capture, Err
     Ok(wanted)
 }
 
-/// The sources of these names, each once; those that need not be asked for, if there are none.
+/// The sources of these names, each once. Without names: all sources that do not have to be named.
 fn wanted(names: &[&String]) -> Result<Vec<Arc<Streaming>>, Error> {
     let all = sources();
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|source| source.source != ***name)) {

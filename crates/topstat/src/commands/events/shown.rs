@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How events are written, and recorded.
+//! Writes events to the output and to a recording.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,21 +13,21 @@ use crate::console::Console;
 use crate::error::Error;
 use crate::recording::Recorder;
 
-/// What is written.
+/// The events that were taken, and their way to the output and to a recording.
 pub struct Shown {
     format: ListFormat,
     choice: Choice,
-    /// Events that are still to be shown; none: without end.
+    /// The number of events still to be shown; `None`: no limit.
     left: Option<u64>,
-    /// Nothing is written, only recorded.
+    /// Events are recorded only, not written.
     quiet: bool,
-    /// How many of each source were shown.
+    /// The number of events shown, by source.
     counts: Vec<(String, u64)>,
-    /// The accounts that were written last.
+    /// The last account of each source.
     told: Vec<Account>,
     written: Vec<u8>,
     recording: Option<Recording>,
-    /// Recording has failed.
+    /// The recording has failed and has ended.
     cut_short: bool,
 }
 
@@ -53,23 +53,23 @@ impl Shown {
         }
     }
 
-    /// Also records what is shown; if `quiet`, it is recorded only.
+    /// Also records the events that are shown. If `quiet`, they are recorded only.
     pub fn record(&mut self, path: PathBuf, recorder: Recorder, quiet: bool, now: Instant) {
         self.recording = Some(Recording { path, recorder, now, failed: None });
         self.quiet = quiet;
     }
 
-    /// Whether there were as many as were wanted.
+    /// Whether the requested number of events was shown.
     pub fn is_enough(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// Whether a recording lacks what came after it has failed.
+    /// Whether the recording has failed, so that it lacks later events.
     pub fn is_cut_short(&self) -> bool {
         self.cut_short
     }
 
-    /// An event has come.
+    /// Shows and records an event if the choice matches it.
     pub fn put(&mut self, event: &Event) {
         if self.is_enough() || !self.choice.matches(event) {
             return;
@@ -88,8 +88,8 @@ impl Shown {
         }
     }
 
-    /// What became of all events so far, of which nobody knows yet how many were shown. In text, which is for eyes, only in
-    /// the end, and where something was lost since it was told last.
+    /// Writes the accounts of all sources, with the number of events shown. Text output has an account only at the end, and when
+    /// its losses have changed since the last account.
     pub fn accounts(&mut self, mut accounts: Vec<Account>, end: bool) {
         for account in &mut accounts {
             let count = self.counts.iter().find(|(name, _)| *name == account.source);
@@ -98,7 +98,7 @@ impl Shown {
         }
     }
 
-    /// What became of the events of a source.
+    /// Writes the account of one source.
     pub fn account(&mut self, account: &Account, end: bool) {
         let lost = |account: &Account| [account.cut, account.dropped, account.skipped, account.late];
         let before = self.told.iter().position(|told| told.source == account.source);
@@ -123,7 +123,7 @@ impl Shown {
         recording.failed = done.err();
     }
 
-    /// Writes what has come; in the end with all that is to be recorded.
+    /// Writes the gathered output. At the end it also writes the data that the recorder still holds.
     pub fn flush(&mut self, end: bool, console: &mut dyn Console) -> Result<(), Error> {
         if let Some(recording) = &mut self.recording {
             recording.now = console.now();
@@ -138,7 +138,7 @@ impl Shown {
                     "topstat: cannot record to {path}: {error}; recording ends here, and events are shown all the same"
                 ));
                 self.recording = None;
-                // What is not recorded any more is to be seen.
+                // Events that are no longer recorded are shown.
                 self.quiet = false;
                 self.cut_short = true;
             }

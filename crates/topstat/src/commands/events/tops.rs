@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which tables' tops are told of, and where these tables are.
+//! The tables whose tops are followed, and where these tables are.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::console::Console;
 use crate::error::Error;
 use crate::{resolve, shared};
 
-/// Rows that are the top, unless another number is asked for: what a person keeps in view.
+/// The default number of rows of a top: as many as a person can keep in view.
 const ROWS: u32 = 10;
 
-/// The tables that were named, each once, those of one family together: they are loaded and read together.
+/// The named tables, each once. Tables of one family stand together: they are loaded and read together.
 #[derive(Default)]
 pub struct Tops {
     rows: u32,
@@ -23,7 +23,7 @@ pub struct Tops {
 }
 
 impl Tops {
-    /// The tables of these names.
+    /// Resolves these names.
     pub fn new(args: &EventsArgs, names: &[&String]) -> Result<Self, Error> {
         if names.is_empty() && (args.rows.is_some() || args.every.is_some() || args.private) {
             let why = "--rows, --every and --private are of the top of a table: name one (SAMPLE/TABLE), too";
@@ -45,12 +45,12 @@ impl Tops {
         Ok(Self { rows: args.rows.unwrap_or(ROWS), families })
     }
 
-    /// All of them.
+    /// All named tables.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<TableInfo>> {
         self.families.iter().flatten()
     }
 
-    /// Opens the daemon's, where there are any, and loads the others.
+    /// Opens the daemon's tables where they exist, and loads the others.
     pub fn open(
         &self,
         args: &EventsArgs,

@@ -24,9 +24,9 @@ use crate::lab::side::{Answer, Local, Open, Request, Side, cpus, nodes};
 use crate::lab::{plot, report};
 use crate::suggest::did_you_mean;
 
-/// What is said where Ctrl-C ends it.
+/// The error text of a wait that Ctrl-C has ended.
 const STOPPED: &str = "stopped";
-/// The most that is lost on purpose between two hosts, in percent: the control connection may go the same way.
+/// The most loss that may be set between two hosts, in percent: the control connection may go the same way.
 const MOST_LOSS_OF_TWO: f64 = 20.0;
 
 type Named = (&'static str, Configuration);
@@ -56,13 +56,13 @@ pub fn run(args: &LabArgs, backend: &mut dyn Backend, console: &mut dyn Console)
     Ok(Exit::Done)
 }
 
-/// The directory of results, with all that was asked for, or what was finished before Ctrl-C.
+/// The directory of results, with all runs, or with the runs that were finished before Ctrl-C.
 enum Finished {
     Whole(PathBuf),
     Stopped(PathBuf),
 }
 
-/// What is to be measured.
+/// The measurements to make.
 struct Plan<'a> {
     args: &'a LabArgs,
     experiment: Experiment,
@@ -83,7 +83,7 @@ impl Plan<'_> {
         variants(self.experiment, &parameters, places)
     }
 
-    /// Between two namespaces, which are made anew for each run.
+    /// Measures between two namespaces, which are made anew for each run.
     fn on_this_host(&self, open: &mut Open, console: &mut dyn Console) -> Result<Finished, Error> {
         let cpus = cpus().map_err(Error::Lab)?;
         let variants = self.variants(&Places::of(&cpus, &nodes(&cpus, "")))?;
@@ -96,7 +96,7 @@ impl Plan<'_> {
         self.measure(&variants, &mut once, console)
     }
 
-    /// Between an interface of this host, and one of another.
+    /// Measures between an interface of this host and an interface of another host.
     fn on_two_hosts(
         &self,
         peer: &str,
@@ -136,14 +136,14 @@ impl Plan<'_> {
             measure.run(&mut sides, configuration, variant, number)
         };
         let ended = self.measure(&variants, &mut once, console).map_err(|e| match (e, remote.gone()) {
-            // Of the connections that break then it is the reason.
+            // The connections break because the other host is gone: that is the error to report.
             (Error::Lab(_), Some(gone)) => Error::Lab(gone),
             (e, _) => e,
         });
-        // Both are asked, also where one can't.
+        // Both hosts are asked to restore their settings, even if one of them can't.
         let back = local.restore();
         let there = match &ended {
-            // It may have gone, and knows then that this host has.
+            // The other host may be gone. It then knows that this host is gone, too.
             Err(_) => Ok(()),
             Ok(_) => remote.ask(Request::Restore).map(|answer| {
                 if let Answer::Restored(Some(what)) = answer {
@@ -162,8 +162,8 @@ impl Plan<'_> {
         Ok(finished)
     }
 
-    /// Measures everything: all configurations and variants once, then all again, so that what changes meanwhile on the host
-    /// concerns all of them.
+    /// Measures everything: all configurations and variants once, then all again, so that changes on the host during the
+    /// measurement affect all of them.
     fn measure(&self, variants: &[Variant], once: &mut Once, console: &mut dyn Console) -> Result<Finished, Error> {
         let mark = mark(&self.experiment.name());
         let default = || PathBuf::from(format!("topstat-lab-{}-{}", mark.experiment, mark.time.replace(':', "")));
@@ -193,7 +193,7 @@ impl Plan<'_> {
             {
                 done += 1;
                 let both = (*name, variant.name.as_str());
-                // What can't be had is said once.
+                // An unavailable combination is reported once.
                 if out.contains(&both) {
                     continue;
                 }
@@ -228,7 +228,7 @@ impl Plan<'_> {
     }
 }
 
-/// Samples stacks so often a second.
+/// Samples stacks `hz` times a second.
 fn sample(backend: &mut dyn Backend, hz: u32) -> Result<Box<dyn Profiling>, String> {
     let options = netstack::Options { hz, ..netstack::Options::default() };
     backend.stacks(&options).map_err(|e| e.to_string())
@@ -239,7 +239,7 @@ fn caught(console: &mut dyn Console) -> Result<(), Error> {
     console.catch_signals(false).map_err(|source| Error::System { what: "catch signals", source })
 }
 
-/// Puts back what a lab has left that was killed.
+/// Restores the settings that a killed lab has left changed.
 fn put_back(claim: &Claim, console: &mut dyn Console) -> Result<(), Error> {
     if let Some(restored) = claim.restore().map_err(Error::Lab)? {
         console.note(&format!("topstat: a lab was killed: {restored}"));
@@ -271,7 +271,7 @@ fn wait(until: Instant, console: &mut dyn Console) -> Result<(), String> {
     }
 }
 
-/// The configurations of these names, or all.
+/// The configurations of these names; without names, all configurations.
 fn configurations(names: &[String]) -> Result<Vec<Named>, Error> {
     if names.is_empty() {
         return Ok(CONFIGURATIONS.to_vec());

@@ -17,9 +17,9 @@ use crate::lab::saved::Claim;
 use crate::lab::side::{Answer, Local, Request, Side as _};
 use crate::lab::wire::{Channel, MESSAGE};
 
-/// How often it looks who has come.
+/// How often the server looks for connections.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the other host may say nothing: it speaks every second, but while it sets its own interface.
+/// The longest silence of the other host. It sends a message every second, except while it configures its own interface.
 const SILENCE: Duration = Duration::from_secs(30);
 
 pub fn run(args: &ServeArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
@@ -42,7 +42,7 @@ pub fn run(args: &ServeArgs, backend: &mut dyn Backend, console: &mut dyn Consol
         let mut open = |hz| sample(backend, hz);
         let mut local = Local::new(place()?, Some(&claim), Some(&mut open));
         let ended = serve(channel, from, &mut local, &server, console);
-        // What the other host has not asked to put back.
+        // Restores the settings that the other host has not asked to restore.
         let restored = local.restore().map_err(Error::Lab)?.map_or_else(String::new, |what| format!("; {what}"));
         match ended {
             Ended::Peer(why) => console.note(&format!("topstat: {from} has ended: {why}{restored}")),
@@ -55,7 +55,7 @@ pub fn run(args: &ServeArgs, backend: &mut dyn Backend, console: &mut dyn Consol
     }
 }
 
-/// A peer that was let in, if one was. Prints refusals: at most `MOST` in one call, since refusals may come faster than they
+/// The next peer that was let in, if any. Prints refusals: at most `MOST` in one call, since refusals may come faster than they
 /// are printed.
 fn next(server: &Server, console: &mut dyn Console) -> Result<Option<(Channel, SocketAddr)>, Error> {
     const MOST: usize = 20;
@@ -71,15 +71,15 @@ fn next(server: &Server, console: &mut dyn Console) -> Result<Option<(Channel, S
     Ok(None)
 }
 
-/// Why a lab is over.
+/// Why an experiment has ended.
 enum Ended {
-    /// By the other host.
+    /// The other host has ended it.
     Peer(String),
-    /// By the user of this one.
+    /// The user of this host has stopped it.
     Stopped,
 }
 
-/// Does what the other host asks for, until it ends.
+/// Carries out the requests of the other host, until it ends.
 fn serve(
     mut channel: Channel,
     from: SocketAddr,
@@ -89,7 +89,7 @@ fn serve(
 ) -> Ended {
     let mut heard = Instant::now();
     loop {
-        // Meanwhile others may have been refused; none is let in.
+        // Prints the refusals since the last look. No host is let in while another one is served.
         if let Err(e) = next(server, console) {
             return Ended::Peer(e.to_string());
         }

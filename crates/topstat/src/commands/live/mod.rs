@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat` and `topstat view`: the live view. Here is where its readings come from.
+//! `topstat` and `topstat view`: the live view, and the feed that it reads.
 
 use std::collections::HashMap;
 use std::fs;
@@ -50,14 +50,14 @@ pub fn run(
     Ok(Exit::Done)
 }
 
-/// The path of the first table of this name: `tcp/conns_pps` is `tcp_v4/conns_pps`.
+/// The path of the first table that a name matches: `tcp/conns_pps` is `tcp_v4/conns_pps`.
 fn first_of(name: &str) -> Result<String, Error> {
     let tables = resolve::tables(&topstat_kernel::samples(), name, None)?;
     Ok(tables.first().map_or_else(|| name.to_owned(), |table| format!("{}/{}", table.sample, table.name)))
 }
 
-/// What is shown, and the table to begin with where only that is loaded. A history that is named stands for a daemon that does not run; and that of a
-/// host that is named for all that happens on this one.
+/// The feed, and the table to begin with where only that table is loaded. With `--recorded-on` the view reads records alone. With
+/// `--history` it does so only where no daemon runs.
 fn find<'a>(
     args: &ViewArgs,
     table: Option<&str>,
@@ -79,10 +79,10 @@ fn find<'a>(
     Ok((Box::new(feed), table))
 }
 
-/// From one reading to the next.
+/// The default time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The colours that the terminal has, where any are wanted. Those that have all of them say so in `COLORTERM`.
+/// The colours that the terminal supports, where colours are wanted. A terminal with 24-bit colours says so in `COLORTERM`.
 fn terminal_colors(wanted: bool) -> Colors {
     let all = || std::env::var("COLORTERM").is_ok_and(|value| value == "truecolor" || value == "24bit");
     match wanted {
@@ -92,34 +92,34 @@ fn terminal_colors(wanted: bool) -> Colors {
     }
 }
 
-/// Whether the terminal takes characters beyond ASCII, as locale(7) says: the first of these that is set.
+/// Whether the terminal takes characters beyond ASCII. As locale(7) says, the first variable that is set decides.
 fn is_utf8() -> bool {
     let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// Readings of a daemon's tables, where there is one; else of tables that are loaded for as long as the view runs.
+/// Reads the daemon's tables. Without a daemon it reads tables that are loaded for as long as the view runs.
 struct LiveFeed<'a> {
     backend: &'a mut dyn Backend,
-    /// The way to the daemon, or why there is none.
+    /// The client of the daemon, or the error of reaching the daemon.
     client: Result<Client, Error>,
     catalogue: Tree,
-    /// Families that were loaded here, and why some could not be.
+    /// The families that this view has loaded, and the errors of those that could not be loaded.
     loaded: HashMap<String, Result<Loaded, String>>,
     records: Records,
-    /// Seconds of CPU that the daemon had used when it was asked last, and for how long it had run.
+    /// The daemon's CPU time and uptime at the last query, in seconds.
     daemon_used: Option<(f64, f64)>,
 }
 
-/// The share of a CPU that a daemon has taken between two looks: its seconds of CPU, and for how long it had run. None of one that
-/// was started anew, which begins at 0: to begin takes it more than to serve.
+/// The share of a CPU that a daemon has used between two queries, each given as CPU time and uptime in seconds. `None` for a
+/// daemon that was restarted: its times begin at 0, and its start takes more CPU time than its service.
 fn share(before: (f64, f64), now: (f64, f64)) -> Option<f64> {
     let (used, ran) = (now.0 - before.0, now.1 - before.1);
     (used >= 0.0 && ran > 0.0).then(|| used / ran)
 }
 
-/// Why nothing is set where no daemon runs.
+/// The error of settings where no daemon runs.
 const NOT_SET: &str = "what is loaded for this view alone is not set: start topstat daemon";
 
 /// A family that was loaded for this view alone.
@@ -128,12 +128,12 @@ struct Loaded {
     since: SystemTime,
 }
 
-/// How long a family counts before its first reading, which is shown as what it is: of less than a period. It is a tenth of the
-/// usual period, which is what its window is made of; to load took ten times as long.
+/// The least time that a family counts before its first reading, which is shown as a reading of less than a period. It is a slide
+/// of the window: a tenth of the usual period. Loading takes ten times as long.
 const FIRST_AFTER: Duration = Duration::from_millis(100);
 
 impl<'a> LiveFeed<'a> {
-    /// Without a daemon one table is loaded to begin with, and where that fails there is nothing to show.
+    /// Without a daemon, loads the first table. If that fails, there is nothing to show.
     fn begin(&mut self, table: &str) -> Result<Option<String>, Error> {
         let Err(no_daemon) = &self.client else { return Ok(None) };
         let no_daemon = no_daemon.to_string();
@@ -181,7 +181,7 @@ impl<'a> LiveFeed<'a> {
         let document = text(&format!("{}/json", table.path()))?;
         let mut snapshot = document::read(&document, resolve::shape).map_err(|error| error.to_string())?;
         if snapshot.rows.is_empty() {
-            // A document does not say why it is empty.
+            // A document does not say why it is empty: the switches do.
             let on = |above: &str| text(&format!("{above}enabled")).map(|text| text.starts_with(b"1"));
             snapshot.settings.enabled = on(&format!("{}/", table.path()))?;
             snapshot.settings.owner_enabled = on(&format!("{}/", table.sample))?;
@@ -195,7 +195,7 @@ impl<'a> LiveFeed<'a> {
         let family = family_of(&table.sample).ok_or("there is no such table")?;
         let loaded = self.load(&family)?;
         if table.kind == TableType::Dynamic {
-            // Where the clock was set nobody knows how long ago that was.
+            // If the clock was set back, the elapsed time is unknown, and nothing is waited for.
             let counted = loaded.since.elapsed().unwrap_or(FIRST_AFTER);
             std::thread::sleep(FIRST_AFTER.saturating_sub(counted));
         }
@@ -261,7 +261,7 @@ impl Feed for LiveFeed<'_> {
             text.trim().parse::<u32>().map_err(|_| format!("{path} is no number: {:?}", text.trim()))
         };
         let enabled = Setting::Enabled.name();
-        // The root's switch and that of a sample are those of many tables: each is read once.
+        // Many tables share the switches of the root and of their sample: each of these switches is read once.
         let root = number(enabled);
         let mut samples = HashMap::new();
         let mut of = |table: &TableMeta| {
@@ -296,7 +296,7 @@ impl Feed for LiveFeed<'_> {
     }
 }
 
-/// What the view knows of a table beforehand.
+/// What the view knows of a table before the first reading.
 fn meta(table: &TableInfo) -> TableMeta {
     TableMeta {
         sample: table.sample.clone(),
@@ -310,18 +310,18 @@ fn meta(table: &TableInfo) -> TableMeta {
     }
 }
 
-/// What happens now comes before what has added up.
+/// Puts dynamic tables before static tables.
 fn sort(tables: &mut [TableMeta]) {
     tables.sort_by_key(|table| table.kind == TableType::Static);
 }
 
-/// Saves a snapshot where the view was started, and says under which name.
+/// Saves a snapshot in the current directory, and returns the name of the file.
 fn save(snapshot: &Snapshot) -> Result<String, String> {
     let time = rfc3339(snapshot.time).replace(':', "");
     let path = format!("topstat-{}-{}-{time}.json", snapshot.sample, snapshot.table);
     let mut document = Vec::new();
     json::write(snapshot, &mut document).map_err(|error| error.to_string())?;
-    // What is there is not written over.
+    // An existing file is not overwritten.
     let file = fs::File::options().write(true).create_new(true).open(&path);
     let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, &document));
     written.map(|()| path.clone()).map_err(|error| format!("cannot save {path}: {error}"))

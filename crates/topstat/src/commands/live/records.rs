@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the live view shows of the past: the records of `topstat record`, beside what is read now, or alone.
+//! The records of `topstat record` in the live view: beside current readings, or alone.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ use crate::resolve;
 /// The records of a host.
 pub struct Records {
     dir: PathBuf,
-    /// The host that was asked for; else it is this one, or the only one.
+    /// The host that was asked for; `None`: this host, or the only host with records.
     host: Option<String>,
     outlines: Outlines,
 }
@@ -28,7 +28,7 @@ impl Records {
         Self { dir: dir.to_owned(), host: host.map(str::to_owned), outlines: Outlines::default() }
     }
 
-    /// Options of `topstat top` with which it finds the same records.
+    /// The options with which `topstat top` finds the same records.
     pub fn options(&self) -> String {
         let mut options = String::new();
         if self.dir != Path::new(DEFAULT_HISTORY) {
@@ -45,7 +45,7 @@ impl Records {
         history.map_err(|error| format!("{error}: {}; topstat record makes records", error.source))
     }
 
-    /// The tables of the host; the names of all hosts where it can't be told which is meant.
+    /// The tables of the host. If no host can be chosen, the error has the names of all hosts.
     fn places(&self, history: &History) -> Result<Vec<Place>, Vec<String>> {
         let mut hosts: Vec<_> = history.places().iter().map(|place| place.host.clone()).collect();
         hosts.dedup();
@@ -64,7 +64,7 @@ impl Records {
         self.places(history).ok()?.into_iter().find(of_table)
     }
 
-    /// What was recorded of a table at an instant.
+    /// The record of a table at an instant.
     pub fn at(&self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String> {
         let history = self.open()?;
         let none = || format!("there are no records of {} in {}", table.path(), self.dir.display());
@@ -82,10 +82,10 @@ impl Records {
         })
     }
 
-    /// Peaks of all records of a table; none where there are no records.
+    /// The peaks of all records of a table; empty where there are no records.
     pub fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String> {
         let history = match History::open(&self.dir) {
-            // Nobody records here.
+            // Without a directory there are no records.
             Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
             opened => opened.map_err(|error| format!("{error}: {}", error.source))?,
         };
@@ -98,14 +98,14 @@ impl Records {
 
 const NOT_SET: &str = "these are records: nothing can be set";
 
-/// Records alone: nothing is loaded, and no daemon is asked.
+/// A feed of records alone: it loads nothing, and queries no daemon.
 pub struct RecordedFeed {
     records: Records,
     tables: Vec<TableMeta>,
 }
 
 impl RecordedFeed {
-    /// What there is of the host.
+    /// Finds the tables of the host.
     pub fn open(records: Records) -> Result<Self, Error> {
         let history = records.open().map_err(Error::Usage)?;
         let places = records.places(&history).map_err(|hosts| {
@@ -125,7 +125,7 @@ impl RecordedFeed {
     }
 }
 
-/// A table that this version does not know, by its last record.
+/// A table that this version does not know, as its last record describes it.
 fn unknown(history: &History, place: &Place) -> Option<TableMeta> {
     let (_, until) = history.span(place).ok()??;
     let last: Snapshot = history.at(place, until, &resolve::shape).ok()??.snapshot()?;

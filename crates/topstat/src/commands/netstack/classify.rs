@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat netstack classify`: the category of functions, and by which rule.
+//! `topstat netstack classify`: prints the category of each function, and the rule that gives it.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use topstat_model::typeset::escape;
 use crate::console::Console;
 use crate::error::{Error, Exit};
 
-/// Prints a line for each of these functions, or of those on the standard input.
+/// Prints a line for each of these functions; without functions, for each line of the standard input.
 pub fn run(symbols: &[String], classifier: &Classifier, console: &mut dyn Console) -> Result<Exit, Error> {
     if classifier.hidden() {
         console.note(
@@ -29,7 +29,7 @@ pub fn run(symbols: &[String], classifier: &Classifier, console: &mut dyn Consol
     Ok(Exit::Done)
 }
 
-/// `symbol`, `category` and `rule` of what was written: `veth_xmit`, `veth_xmit+0x10`, `veth_xmit [veth]`.
+/// The symbol, its category and its rule, for a function written as `veth_xmit`, `veth_xmit+0x10` or `veth_xmit [veth]`.
 fn line(written: &str, classifier: &Classifier) -> String {
     let mut words = written.split_whitespace();
     let symbol = words.next().unwrap_or_default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The files of all intervals: folded stacks, and a flame graph of them.
+//! The files that cover all intervals: folded stacks, and their flame graph.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use topstat_model::stacks::{Choice, Profile};
 
 use crate::error::Error;
 
-/// Files that are written at the end, and what goes into them.
+/// The files that are written at the end, and the stacks that go into them.
 pub struct Files {
     flame: Option<(File, PathBuf)>,
     folded: Option<(File, PathBuf)>,
@@ -23,11 +23,11 @@ fn failed(path: &Path, source: &io::Error) -> Error {
 }
 
 impl Files {
-    /// Makes the files, so that it is known at once whether they can be made.
+    /// Creates the files at the beginning, so that a file that can't be created is reported at once.
     ///
     /// # Errors
     ///
-    /// When one can't be made.
+    /// When a file can't be created.
     pub fn begin(flame: Option<&Path>, folded: Option<&Path>) -> Result<Self, Error> {
         let make = |path: Option<&Path>| {
             let made =
@@ -37,7 +37,7 @@ impl Files {
         Ok(Self { flame: make(flame)?, folded: make(folded)?, stacks: BTreeMap::new() })
     }
 
-    /// Adds what was chosen of an interval.
+    /// Adds the samples of an interval that the choice includes.
     pub fn add(&mut self, profile: &Profile, choice: &Choice) {
         if self.flame.is_none() && self.folded.is_none() {
             return;
@@ -51,7 +51,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// When one can't be written.
+    /// When a file can't be written.
     pub fn end(mut self) -> Result<(), Error> {
         let lines: Vec<String> = self.stacks.iter().map(|(stack, count)| format!("{stack} {count}")).collect();
         if let Some((file, path)) = &mut self.folded {

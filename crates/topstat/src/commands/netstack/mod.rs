@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat netstack`: where the kernel spends its CPU time, again and again.
+//! `topstat netstack`: where the kernel spends its CPU time, interval by interval.
 
 mod classify;
 mod files;
@@ -19,7 +19,7 @@ use crate::view::{View, Watched, catch_signals};
 use files::Files;
 use plan::Plan;
 
-/// How often samples are taken out of the kernel while an interval goes on: it has room for those of two seconds.
+/// How often samples are read from the kernel within an interval: the kernel has room for the samples of two seconds.
 const POLL: Duration = Duration::from_secs(1);
 
 pub fn run(
@@ -57,7 +57,7 @@ pub fn run(
     Ok(Exit::Done)
 }
 
-/// Histograms, and what was read of them last.
+/// Histograms, and their last reading.
 struct Counted {
     counting: Box<dyn Distributing>,
     last: Option<Histograms>,
@@ -75,7 +75,7 @@ impl Watched for Counted {
     }
 }
 
-/// Stacks, and what was sampled of them last.
+/// Stacks, and the last profile of them.
 struct Watching<'a> {
     plan: &'a Plan,
     stacks: Box<dyn Profiling>,
@@ -101,7 +101,7 @@ impl Watched for Watching<'_> {
     }
 
     fn poll(&mut self) {
-        // What the kernel does not give now it says again at the end of the interval.
+        // The error is ignored: the kernel reports it again at the end of the interval.
         let _ = self.stacks.poll();
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `netstack` is to do: which words are which, defaults decided.
+//! The plan of `topstat netstack`: each word has its meaning, and defaults are decided.
 
 use std::path::{Path, PathBuf};
 
@@ -15,17 +15,17 @@ use crate::output::Output;
 use crate::suggest::did_you_mean;
 use crate::time;
 
-/// The rules of a host's own, where no others are given.
+/// The rules of this host, which apply if the file exists and no other rules are given.
 const HOSTS_RULES: &str = "/etc/topstat/netstack.rules";
 
-/// What is to be done.
+/// The validated arguments.
 #[derive(Debug)]
 pub struct Plan {
     /// How to sample.
     pub options: Options,
     /// What to show.
     pub choice: Choice,
-    /// Instead of stacks: a histogram, and of which packets.
+    /// The histogram that replaces stacks, and the packets that it counts.
     pub histogram: Option<(Subject, Chosen)>,
     pub output: Output,
 }
@@ -33,7 +33,7 @@ pub struct Plan {
 const TABLES: [By; 7] = [By::Categories, By::Symbols, By::Stacks, By::Cpus, By::Sides, By::Processes, By::Cgroups];
 
 impl Plan {
-    /// Validates what was parsed, for this output.
+    /// Validates the parsed arguments for this output.
     pub fn new(args: &NetstackArgs, color: ColorWhen, facts: Facts) -> Result<Self, Error> {
         let is_time = args.table.as_deref().is_some_and(|word| time::interval(word).is_ok());
         let given = [&args.table, &args.interval, &args.count].map(Option::as_deref);
@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// The file of rules that go before topstat's own.
+/// The file of rules that precede topstat's built-in rules.
 pub fn rules(given: Option<&Path>) -> Option<PathBuf> {
     given.map(Path::to_owned).or_else(|| Path::new(HOSTS_RULES).exists().then(|| HOSTS_RULES.into()))
 }

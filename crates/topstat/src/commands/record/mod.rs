@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat record`: what was at the top, written to files. It reads the daemon's tree and nothing else.
+//! `topstat record`: writes the tops of tables to files. It reads nothing but the daemon's tree.
 
 mod recorder;
 mod tree;
@@ -20,14 +20,14 @@ use crate::resolve;
 use recorder::Recorder;
 use tree::Tree;
 
-/// What is to be done.
+/// The validated arguments.
 pub struct Plan {
-    /// Tables, by their paths; all that are on where there are none.
+    /// The paths of the tables; empty: all tables that are on.
     tables: Vec<String>,
     options: TableOptions,
-    /// Every so many fine intervals a coarse record is made.
+    /// The number of fine intervals between two coarse records.
     coarse_every: u64,
-    /// Fine records are kept.
+    /// Fine records are made.
     fine: bool,
     keep: Keep,
 }
@@ -82,12 +82,12 @@ pub fn run(args: &RecordArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// The name of this host, as records have it.
+/// The name of this host in records.
 pub fn host() -> String {
     layout::safe_name(&rustix::system::uname().nodename().to_string_lossy())
 }
 
-/// Keeps a second recorder away from the same files, for as long as what it returns lives.
+/// Locks the files against a second recorder, until the returned file is dropped.
 fn lock(root: &Root) -> Result<fs::File, Error> {
     let path = root.path().join("recorder.lock");
     let file = root.write(&path).map_err(topstat_history::Error::of("lock", &path))?;
@@ -101,5 +101,5 @@ fn lock(root: &Root) -> Result<fs::File, Error> {
     }
 }
 
-/// How long between two looks at what is to be removed, and at which tables there are.
+/// The time between two looks at the list of tables and at the files that have to be removed.
 const LOOK_EVERY: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads each table of the tree when it is time, and hands its documents to the history.
+//! Reads each table of the tree when its record is due, and hands the documents to the history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,12 +12,12 @@ use super::tree::Tree;
 use super::{LOOK_EVERY, Plan};
 use crate::resolve;
 
-/// How long after a log could not be sealed it is tried again.
+/// How long after a failure to seal a log the next log is sealed.
 const SEAL_AGAIN: Duration = Duration::from_secs(600);
-/// By how much later than the one before a table waits for the disk.
+/// The offset between the times at which one table and the next one wait for the disk.
 const APART: Duration = Duration::from_secs(2);
-/// The first part of an hour, in which the records of the hour before are still to come: a snapshot that was begun at its
-/// end.
+/// The first part of an hour. In it, records of the hour before may still come, from a snapshot that was begun at the end of that
+/// hour.
 const SETTLED: Duration = Duration::from_secs(5);
 
 pub struct Recorder<'a> {
@@ -26,23 +26,23 @@ pub struct Recorder<'a> {
     root: Root,
     host: String,
     tables: BTreeMap<String, Recorded>,
-    /// Logs of hours that are over, and whose they are.
+    /// The logs of past hours that are not sealed, each with the path of its table.
     to_seal: VecDeque<(String, File)>,
     ticks: u64,
     looked: Option<Instant>,
-    /// Not to seal before.
+    /// No log is sealed before this time.
     seal_after: Option<Instant>,
-    /// The hour in which was last looked for logs to seal.
+    /// The hour in which the logs to seal were last listed.
     hour: Option<SystemTime>,
-    /// Fine records take more room than they may.
+    /// Fine records take more room than the limit allows.
     fine_full: bool,
-    /// What was said last of what is wrong with the tree, and with the files.
+    /// The last problem that was logged of each topic: the records, the tree and the files.
     said: BTreeMap<&'static str, String>,
 }
 
 struct Recorded {
     table: Table,
-    /// It is to be read: what is off is not.
+    /// The table is on. A table that is off is not read.
     on: bool,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// What is done at each fine interval. Ends early when the recorder was asked to end and the tree does not answer.
+    /// Runs at each fine interval. Returns early when the recorder was asked to end and the tree does not answer.
     pub fn tick(&mut self) {
         if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) || self.tables.is_empty() {
             self.look();
@@ -78,7 +78,7 @@ impl<'a> Recorder<'a> {
         self.seal();
     }
 
-    /// Records all tables once. False: the recorder was asked to end.
+    /// Records all tables once. Returns false if the recorder was asked to end.
     fn record(&mut self, coarse_and_fine: (bool, bool)) -> bool {
         let mut on: Vec<_> = self.tables.iter_mut().filter(|(_, recorded)| recorded.on).collect();
         let paths: Vec<_> = on.iter().map(|(path, _)| path.as_str()).collect();
@@ -107,7 +107,7 @@ impl<'a> Recorder<'a> {
         true
     }
 
-    /// Ends the frames that are open.
+    /// Syncs all tables, which ends their open frames.
     pub fn end(&mut self) {
         for recorded in self.tables.values_mut() {
             if let Err(error) = recorded.table.sync() {
@@ -116,7 +116,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Looks which tables there are, and removes what is too old or too much.
+    /// Lists the tables of the tree, and removes files that are too old or exceed the size limit.
     fn look(&mut self) {
         self.looked = Some(Instant::now());
         let found = match self.tree.close().and_then(|()| self.tree.tables()) {
@@ -156,7 +156,7 @@ impl<'a> Recorder<'a> {
         match Table::open(&self.root, place, self.plan.options, offset) {
             Ok(table) => {
                 self.tables.insert(path, Recorded { table, on: true });
-                // It may have logs of hours that are over.
+                // The table may have logs of past hours.
                 self.hour = None;
             }
             Err(error) => self.say("files", Some(chain(&error)), ""),
@@ -205,7 +205,7 @@ impl<'a> Recorder<'a> {
                 log::warn!("{} could not be read whole: it is kept as {}", file.path.display(), kept.display());
             }
             Err(error) => {
-                // The log stays, and is as good.
+                // The log stays unsealed, and is as good as a sealed one.
                 log::error!("{}; trying again in {} s", chain(&error), SEAL_AGAIN.as_secs());
                 self.seal_after = Some(Instant::now() + SEAL_AGAIN);
                 self.to_seal.push_back((path, file));
@@ -213,7 +213,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Logs what is wrong once, and once that it no longer is.
+    /// Logs a problem once, and its end once.
     fn say(&mut self, about: &'static str, wrong: Option<String>, good: &str) {
         match wrong {
             Some(wrong) if self.said.get(about) != Some(&wrong) => {
@@ -227,7 +227,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Records a table once, by its document.
+/// Records one document of a table.
 fn record(document: &[u8], recorded: &mut Recorded, (coarse, fine): (bool, bool)) -> Result<(), String> {
     let time = time_of(document).ok_or("the tree has no document of this version's")?;
     if fine {

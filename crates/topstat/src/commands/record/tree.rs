@@ -28,7 +28,7 @@ impl Tree {
     ///
     /// Errors of the directory. [`io::ErrorKind::Interrupted`]: the recorder was asked to end.
     pub fn tables(&self) -> io::Result<Vec<String>> {
-        // Where there is no tree, that is an error; where all is off, it has no tables to record.
+        // Without a tree, reading its switch is an error. If the switch is off, there are no tables to record.
         if !self.is_on_or_error("")? {
             return Ok(vec![]);
         }
@@ -53,7 +53,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// The documents that are left can't be read. [`io::ErrorKind::Interrupted`]: the recorder was asked to end.
+    /// When the remaining documents can't be read. [`io::ErrorKind::Interrupted`]: the recorder was asked to end.
     pub fn read(&self, tables: &[&str], each: impl FnMut(usize, io::Result<&[u8]>)) -> io::Result<()> {
         let paths: Vec<_> = tables.iter().map(|table| self.json(table)).collect();
         self.files.documents(&paths, MOST_LINE_BYTES, each)
@@ -90,7 +90,7 @@ impl Tree {
     }
 }
 
-/// An answer; no, where it can't be had. [`io::ErrorKind::Interrupted`] stays an error: the recorder was asked to end.
+/// An answer, or false where it can't be read. [`io::ErrorKind::Interrupted`] stays an error: the recorder was asked to end.
 fn or_not(answer: io::Result<bool>) -> io::Result<bool> {
     match answer {
         Err(error) if error.kind() != io::ErrorKind::Interrupted => Ok(false),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat snmp`: the kernel's SNMP counters, again and again.
+//! `topstat snmp`: the kernel's SNMP counters, interval by interval.
 
 mod plan;
 
@@ -31,7 +31,7 @@ pub fn run(
     }
     let mut first_after = Duration::ZERO;
     if !plan.choice.totals {
-        // What later ones are compared with.
+        // The first reading is the base of the later ones.
         counters.read()?;
         first_after = plan.output.interval;
     }
@@ -41,7 +41,7 @@ pub fn run(
     Ok(Exit::Done)
 }
 
-/// Counters, and what was read of them last.
+/// Counters, and their last reading.
 struct Watching<'a> {
     plan: &'a Plan,
     counters: Box<dyn Counting>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `snmp` is to do: which words are which, numbers in range, defaults decided.
+//! The plan of `topstat snmp`: each word has its meaning, numbers are checked, and defaults decided.
 
 use topstat_kernel::snmp::Wish;
 use topstat_model::counters::{Choice, Order, Shown};
@@ -11,22 +11,22 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::time;
 
-/// What is to be done.
+/// The validated arguments.
 #[derive(Debug)]
 pub struct Plan {
-    /// Whose counters.
+    /// The counters to read.
     pub wish: Wish,
-    /// Which of them.
+    /// The counters to show, and their order.
     pub choice: Choice,
-    /// With the parts of CPUs.
+    /// The part of each CPU is shown.
     pub cpus: bool,
     pub output: Output,
 }
 
 impl Plan {
-    /// Validates what was parsed, for this output.
+    /// Validates the parsed arguments for this output.
     pub fn new(args: &SnmpArgs, color: ColorWhen, facts: Facts) -> Result<Self, Error> {
-        // What can be an interval is one: no protocol and no inode of a namespace can.
+        // A word that can be an interval is one: no protocol and no inode of a namespace can be an interval.
         let is_time = args.what.as_deref().is_some_and(|what| time::interval(what).is_ok());
         let given = [&args.what, &args.interval, &args.count].map(Option::as_deref);
         let (what, interval, times) = match (is_time, given) {

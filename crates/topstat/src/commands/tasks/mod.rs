@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat tasks`: the CPU time of all tasks, which adds up to 100% of each CPU, again and again.
+//! `topstat tasks`: the CPU time of all tasks, which adds up to 100% of each CPU, interval by interval.
 
 mod plan;
 mod shot;
@@ -17,7 +17,7 @@ use crate::view::{View, Watched, catch_signals};
 use plan::Plan;
 use shot::{Shot, add_command_lines};
 
-/// How often to ask which tasks have ended while an interval goes on: the kernel keeps those of two seconds of the
+/// How often ended tasks are read from the kernel within an interval: the kernel keeps the tasks that end in two seconds of the
 /// worst fork storm.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -41,7 +41,7 @@ pub fn run(
     Ok(Exit::Done)
 }
 
-/// All tasks, and what was read of them last.
+/// All tasks, and their last reading.
 struct Tasks<'a> {
     choice: &'a Choice,
     account: Box<dyn Account>,

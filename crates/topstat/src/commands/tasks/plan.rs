@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `tasks` is to do: numbers in range, defaults decided.
+//! The plan of `topstat tasks`: its numbers are checked, and its defaults decided.
 
 use topstat_kernel::AccountOptions;
 use topstat_model::interval::{By, Choice, Column, Each, Filter, Order, RowsOf};
@@ -10,12 +10,12 @@ use crate::console::Facts;
 use crate::error::Error;
 use crate::output::Output;
 
-/// What is to be done.
+/// The validated arguments.
 #[derive(Debug)]
 pub struct Plan {
     /// How to load the account.
     pub options: AccountOptions,
-    /// The processes whose user and system are told apart exactly.
+    /// The processes whose user and system time are separated exactly.
     pub exact: Vec<u32>,
     /// What to show of an interval.
     pub choice: Choice,
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Validates what was parsed, for this output.
+    /// Validates the parsed arguments for this output.
     pub fn new(args: &TasksArgs, color: ColorWhen, facts: Facts) -> Result<Self, Error> {
         let text = args.output == TopFormat::Text;
         if args.tree && !text {
@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-/// What is shown under the key's name is what rows are sorted by.
+/// Rows are sorted by the column that is shown under the key's name.
 fn by(key: SortKey, wide: bool) -> By {
     By::Column(match key {
         SortKey::Pid => return By::Pid,

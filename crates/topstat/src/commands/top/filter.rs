@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which rows are shown.
+//! The filters of rows.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::resolve;
 /// The bytes of a process's name that the kernel keeps: TASK_COMM_LEN less the final zero.
 const COMM_BYTES: usize = 15;
 
-/// The filters of a command line. A row must match all that are there.
+/// The filters of a command line. A row must match all of them.
 #[derive(Debug, Default)]
 pub struct Filters {
     options: Vec<Filter>,
-    /// What `--filter` says.
+    /// The filters of `--filter`.
     typed: Vec<filter::Filter>,
 }
 
-/// One option, with all values it was given. A row must match one of them.
+/// One option with all its values. A row must match one of the values.
 #[derive(Debug)]
 struct Filter {
     option: String,
@@ -32,11 +32,11 @@ struct Filter {
 }
 
 impl Filters {
-    /// Those of a command line, for these tables.
+    /// Makes the filters of a command line, for these tables.
     ///
     /// # Errors
     ///
-    /// A `--filter` that can't be read, or that asks for what the tables don't have.
+    /// When a `--filter` can't be parsed, or names a key that the tables don't have.
     pub fn new(args: &TopArgs, tables: &[Arc<TableInfo>]) -> Result<Self, Error> {
         let given = |RowOption { filter, columns }: RowOption| {
             let wanted = args.choice.wanted.get(&filter.option)?.clone();
@@ -71,7 +71,8 @@ impl Filters {
     }
 }
 
-/// What `--filter` may ask for of the rows of a table; `None`: only its snapshots tell, for it is of another tree (`--root`).
+/// The keys that `--filter` accepts for a table. `None` for a table of another tree (`--root`), whose keys only its snapshots
+/// have.
 fn keys(table: &TableInfo) -> Option<Vec<filter::Key>> {
     let columns = resolve::shape(&table.sample, &table.name)?.columns;
     let parts = family_of(&table.sample).map(|family| family.parts(table)).unwrap_or_default();
@@ -79,7 +80,7 @@ fn keys(table: &TableInfo) -> Option<Vec<filter::Key>> {
 }
 
 impl Filter {
-    /// Where the columns are that this filter looks at.
+    /// The places of the columns that this filter compares.
     fn places(&self, snapshot: &Snapshot) -> Result<Vec<usize>, Error> {
         let places: Vec<_> = self.columns.iter().filter_map(|column| snapshot.column(column)).collect();
         if places.is_empty() {
@@ -134,8 +135,8 @@ impl Wanted {
     }
 }
 
-/// Whether the path is of the cgroup, or of one below it: `/a` is not above `/ab`. What does not begin with a slash may
-/// stand anywhere in the path, such as the id of a container.
+/// Whether the path belongs to the cgroup or to a cgroup below it: `/a` is not above `/ab`. A text that does not begin with a
+/// slash, such as the id of a container, matches anywhere in the path.
 fn in_cgroup(path: &str, wanted: &str) -> bool {
     if !wanted.starts_with('/') {
         return path.contains(wanted);
@@ -174,7 +175,7 @@ mod tests {
         assert!(!matches("nginx", "nginx-debug"));
         assert!(matches("systemd-timesyncd", "systemd-timesyn"));
         assert!(!matches("nginx", ""));
-        // Cut within a character: no comm is equal to that, and nothing panics.
+        // The name is cut within a character: it equals no comm, and nothing panics.
         assert!(!matches("äääääääää", "äääääää"));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat top`: the top of a table, again and again.
+//! `topstat top`: the top of a table, interval by interval.
 
 mod filter;
 mod past;
@@ -50,11 +50,11 @@ pub fn run(
     Ok(Exit::Done)
 }
 
-/// Where snapshots come from.
+/// The source of snapshots.
 enum Shown<'a> {
-    /// What is loaded or pinned.
+    /// Tables that are loaded by this command or pinned by the daemon.
     Kernel(Box<dyn Source>),
-    /// Another tree.
+    /// Tables of another tree (`--root`).
     Files(&'a Files, Vec<Described>),
 }
 
@@ -80,7 +80,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// The daemon's tables, or such as are loaded for this command.
+/// The daemon's tables. Without a daemon, or with `--private`, tables that are loaded for this command.
 fn from_kernel(
     args: &TopArgs,
     plan: &mut Plan,
@@ -99,16 +99,16 @@ fn from_kernel(
     Ok(state.reader()?)
 }
 
-/// The daemon's state of these tables, where there is one.
+/// The daemon's state of these tables, if there is one.
 fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Option<Arc<dyn State>>, Error> {
-    // All tables of a plan are of one family, as loading them asks for, too.
+    // All tables of a plan belong to one family: loading them requires that, too.
     match plan.tables.first().filter(|_| !args.private) {
         Some(table) => shared::open(table, &args.pins, &args.mount, backend),
         None => Ok(None),
     }
 }
 
-/// The tables, and what was read of them last.
+/// The tables, and their last snapshots.
 struct Tables<'a> {
     plan: &'a Plan,
     source: Shown<'a>,
@@ -116,7 +116,7 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// A table as it is to be shown.
+    /// Applies the filters and the limit of rows to a snapshot.
     fn shown(&self, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
         self.plan.filters.apply(&mut snapshot)?;
         if let Some(rows) = self.plan.rows {

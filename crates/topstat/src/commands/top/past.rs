@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat top --at` and `--from`: what was at the top, as `topstat record` has it.
+//! `topstat top --at` and `--from`: the tops of the past, from the records of `topstat record`.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -18,10 +18,10 @@ use crate::output::Output;
 use crate::view::{View, catch_signals};
 use crate::{instant, resolve};
 
-/// An instant that is further behind the last record of all was not recorded. Where the last two records are further apart,
-/// twice their distance counts.
+/// An instant that is further behind the last record of all was not recorded. If the last two records are further apart, the
+/// limit is twice their distance.
 const NEAR: Duration = Duration::from_secs(30);
-/// Where records are asked for more often than this, fine ones are shown while they are kept.
+/// For intervals shorter than this, fine records are shown while they are kept.
 const COARSE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &TopArgs, color: ColorWhen, console: &mut dyn Console) -> Result<Exit, Error> {
@@ -78,7 +78,7 @@ fn no_history(dir: &Path, error: &topstat_history::Error) -> Error {
     Error::Daemon(format!("cannot read records in {}: {}{advice}", dir.display(), error.source))
 }
 
-/// Where the records of a table are, of the host that was named, of this one, or of the only one.
+/// The place of a table's records: on the named host, on this host, or on the only host with records.
 fn place(history: &History, table: &TableInfo, args: &PastArgs) -> Result<Option<Place>, Error> {
     let of_table = |place: &&Place| place.sample == table.sample && place.table == table.name;
     let places: Vec<_> = history.places().iter().filter(of_table).collect();
@@ -99,7 +99,7 @@ fn place(history: &History, table: &TableInfo, args: &PastArgs) -> Result<Option
     }
 }
 
-/// Which records are wanted.
+/// The times whose records are wanted.
 enum When {
     At(SystemTime),
     Range { from: SystemTime, to: SystemTime, every: Option<Duration> },
@@ -159,7 +159,7 @@ impl When {
     }
 }
 
-/// The first of the instants `first`, `first + every`, … that is after this one.
+/// The first of the instants `first`, `first + every`, … that is later than `time`.
 fn after(first: SystemTime, time: SystemTime, every: Duration) -> SystemTime {
     let late = time.duration_since(first).unwrap_or_default();
     let missed = late.as_nanos() / every.as_nanos().max(1);
@@ -205,18 +205,18 @@ fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown
     }
 }
 
-/// How much later than the last record the next one is missing.
+/// How long after the last record the next record counts as missing.
 fn late(history: &History, place: &Place, last: SystemTime) -> Result<Duration, Error> {
     let before = history.around(place, last - Duration::from_millis(1), &resolve::shape)?.before;
     let interval = before.and_then(|before| last.duration_since(before.time).ok()).unwrap_or_default();
     Ok(NEAR.max(2 * interval))
 }
 
-/// Where records go.
+/// The output of records.
 struct Shown<'a> {
     filters: Filters,
     rows: Option<u32>,
-    /// How many are still wanted.
+    /// The number of records that are still wanted; `None`: no limit.
     left: Option<u64>,
     view: View,
     exit: Exit,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `top` is to do: names resolved, numbers in range, defaults decided.
+//! The plan of `topstat top`: its names are resolved, its numbers checked, and its defaults decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::resolve;
 
-/// What is to be done.
+/// The validated arguments.
 #[derive(Debug)]
 pub struct Plan {
     /// The tables, shown one after the other.
@@ -23,7 +23,7 @@ pub struct Plan {
     pub options: Options,
     /// Which rows to show.
     pub filters: Filters,
-    /// When the first snapshot is taken, from when the tables are loaded.
+    /// The time from loading the tables to the first snapshot.
     pub first_after: Duration,
     /// The most rows to show of each table.
     pub rows: Option<u32>,
@@ -32,7 +32,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Validates what was parsed, for this output; `all` is what there is to show.
+    /// Validates the parsed arguments for this output; `all` has the samples that can be shown.
     pub fn new(args: &TopArgs, all: &[Arc<SampleInfo>], color: ColorWhen, facts: Facts) -> Result<Self, Error> {
         let tables = resolve::tables(all, &args.table, args.choice.only)?;
         if let Some(table) = tables.iter().find(|table| args.threads && !may_be_threads(table)) {
@@ -67,10 +67,10 @@ impl Plan {
             first_after: if dynamic {
                 Duration::from_millis(options.period_ms.into())
             } else if counted {
-                // The kernel has always counted.
+                // The kernel has always counted these: the first reading has values.
                 Duration::ZERO
             } else {
-                // At once, a running total that begins now would be empty.
+                // A running total that begins now would be empty at first.
                 output.interval
             },
             output,
@@ -83,11 +83,11 @@ impl Plan {
 }
 
 impl Plan {
-    /// Has it show the daemon's tables, of which there are rows at once.
+    /// Uses the daemon's tables, which have rows at once.
     ///
     /// # Errors
     ///
-    /// Where it was to set what is everybody's.
+    /// When an option would change the daemon's tables for all users, or when more rows are asked for than the tables keep.
     pub fn share(&mut self, args: &TopArgs, state: &dyn State) -> Result<(), Error> {
         let top = state.top();
         let path = self.tables.first().map(|table| table.path()).unwrap_or_default();
@@ -117,11 +117,11 @@ impl Plan {
         }
     }
 
-    /// Has it show tables of another tree, which keep so many rows, and of which there are rows at once.
+    /// Uses tables of another tree. They keep `top` rows, and have rows at once.
     ///
     /// # Errors
     ///
-    /// Where more rows are asked for.
+    /// When more rows are asked for.
     pub fn of_files(&mut self, top: u32) -> Result<(), Error> {
         self.first_after = Duration::ZERO;
         match self.rows {
@@ -133,7 +133,7 @@ impl Plan {
     }
 }
 
-/// Whether a table ranks what the kernel counts by itself.
+/// Whether a table ranks counters that the kernel keeps by itself.
 fn is_counted(table: &TableInfo) -> bool {
     topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.is_counted())
 }
@@ -143,7 +143,7 @@ fn may_be_threads(table: &TableInfo) -> bool {
     topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.may_be_threads())
 }
 
-/// The samples whose objects can.
+/// The samples whose objects can be threads.
 fn of_processes() -> Vec<String> {
     topstat_kernel::samples()
         .iter()

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tree as FUSE asks for it.
+//! The tree as a FUSE file system.
 //!
-//! Files are opened for direct I/O and have the size 0, as in /proc: what they hold is made when it is read, and the
-//! kernel keeps nothing of it. Requests that take microseconds are answered where they arrive. Snapshots are taken by
-//! [`Workers`], for users in turn; and what is set is set by one of its own, since it may have to wait until another
-//! process has set something, or a table was ordered again: neither holds up anything else.
+//! Files are opened for direct I/O and have the size 0, as in /proc: a read makes their content, and the kernel keeps nothing of
+//! it. The request threads themselves answer requests that take microseconds. [`Workers`] take snapshots, for users in turn. A
+//! separate worker sets values, since it may have to wait until another process has set a value, or until a table was ordered
+//! again. So neither snapshots nor set values hold up other requests.
 //!
-//! An open file belongs to the user who has opened it, whichever process reads it: its text is taken from that user's share,
-//! and its reads wait in that user's turn.
+//! An open file belongs to the user that has opened it, even if other processes read it: its text is taken from that user's
+//! share, and its reads wait for that user's turn.
 
 use std::cell::OnceCell;
 use std::ffi::OsStr;
@@ -27,39 +27,39 @@ use super::{Entry, File, Kind, Node, Place, Tree};
 use crate::daemon::pulse::{Beat, Pulse, Working};
 use crate::daemon::workers::{Refused, Workers};
 
-/// How long the kernel may keep names and attributes: they never change while the tree is mounted. Where it asks for
-/// attributes anew, opening a file takes four requests more, one for each directory on the way and one for the file.
+/// How long the kernel may keep names and attributes, which never change while the tree is mounted. If the kernel had to ask for
+/// attributes again, opening a file would take four more requests: one for each directory on the path, and one for the file.
 const KEPT: Duration = Duration::from_secs(3600);
 
-/// The most bytes of one write request: the least that FUSE allows, and a hundred times what a value has.
+/// The most bytes of one write request: the smallest limit that FUSE allows, and a hundred times the length of a value.
 const MOST_WRITTEN: u32 = 4096;
 
-/// What stands behind the files.
+/// The content of the files.
 pub trait Store: Send + Sync + 'static {
-    /// The text of a file, as of now.
+    /// The present text of a file.
     ///
     /// # Errors
     ///
-    /// When it can't be made. Whoever reads the file gets the errno, and the log the reason.
+    /// When the text can't be made. The reading process gets the errno, and the log gets the reason.
     fn read(&self, file: &File) -> Result<Vec<u8>, Failure>;
 
-    /// Sets what was written to a file.
+    /// Sets the value that was written to a file.
     ///
     /// # Errors
     ///
-    /// As [`Store::read`].
+    /// See [`Store::read`].
     fn write(&self, place: &Place, setting: Setting, value: u32) -> Result<(), Failure>;
 
-    /// Takes down why somebody gets an error.
+    /// Logs why a request fails.
     fn refused(&self, what: &str, file: &str, why: &str);
 }
 
-/// Why something can't be read or set.
+/// Why a file can't be read or set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the program is told.
+    /// The error for the calling program.
     pub errno: i32,
-    /// What the log is told.
+    /// The reason for the log.
     pub why: String,
 }
 
@@ -75,17 +75,17 @@ impl From<Refused> for Failure {
     }
 }
 
-/// What a daemon serves its trees with: one after the other, where they are unmounted and mounted again.
+/// All that a daemon needs to serve a tree. If the tree is unmounted and mounted again, the next tree uses it, too.
 pub struct Service {
-    /// What stands behind the files.
+    /// The content of the files.
     pub store: Arc<dyn Store>,
-    /// What open files may take.
+    /// The memory that open files may take.
     pub shares: Arc<Shares>,
-    /// Who takes snapshots.
+    /// The threads that take snapshots.
     pub readers: Arc<Workers>,
-    /// Who sets.
+    /// The thread that sets values.
     pub setter: Workers,
-    /// What tells whether they, and the threads that answer requests, make progress.
+    /// Records whether these threads, and the request threads, make progress.
     pub pulse: Arc<Pulse>,
 }
 
@@ -93,26 +93,26 @@ pub struct Service {
 pub struct TreeFs {
     shared: Arc<Shared>,
     tree: Tree,
-    /// The group that may read; root alone if none.
+    /// The group that may read. Without a group only root may read.
     group: Option<u32>,
-    /// When the tree was made: the time of all files, for only their content changes.
+    /// When the tree was made. This is the time of all files, for only their content changes.
     begun: SystemTime,
 }
 
-/// What request threads and workers share.
+/// The data that request threads and workers share.
 struct Shared {
     service: Arc<Service>,
     handles: Handles,
 }
 
-/// The user and the line in which all writes wait. So settings are set in the order in which they were written, whichever
-/// file and process that was: only root may write.
+/// The user and the line in which all writes wait. So values are set in the order of the writes, across all files and processes.
+/// The user is root, since only root may write.
 const SETTER: (u32, u64) = (0, 0);
 
 impl Shared {
     fn read(&self, handle: &Handle, file: &File, offset: u64, size: u32, reply: ReplyData) {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        // The bytes are handed to the kernel from where they are kept.
+        // The kernel gets the bytes directly from the kept text.
         let mut reply = Some(reply);
         let make = || self.service.store.read(file);
         let read = handle.read(offset, size, make, |bytes| reply.take().map(|reply| reply.data(bytes)));
@@ -121,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// The value to be set now, if there is one.
+    /// Takes a write. Returns the value to set now, if there is one.
     fn write(
         &self,
         handle: &Handle,
@@ -137,7 +137,7 @@ impl Shared {
         })
     }
 
-    /// The value that has waited for the file to be closed.
+    /// The value that has waited for the close of the file.
     fn close(handle: &Handle, file: &File) -> Option<(Setting, u32)> {
         let value = handle.writing().close()?;
         match file.kind {
@@ -163,7 +163,7 @@ impl TreeFs {
         Self { shared: Arc::new(Shared { service, handles }), tree, group, begun: SystemTime::now() }
     }
 
-    /// A thread that fuser calls keeps what this gives as long as it is at a request.
+    /// Records that the calling request thread works, until the returned value is dropped.
     fn working(&self) -> Working {
         thread_local! {
             static BEAT: OnceCell<Arc<Beat>> = const { OnceCell::new() };
@@ -172,7 +172,7 @@ impl TreeFs {
         BEAT.with(|beat| beat.get_or_init(watched).working())
     }
 
-    /// Has a value set, if there is one, and then says how that went.
+    /// Sets a value in the setter thread, if there is a value, and then calls `done` with the result.
     fn set(&self, file: File, value: Option<(Setting, u32)>, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         let Some((setting, value)) = value else { return done(Ok(())) };
         let shared = Arc::clone(&self.shared);
@@ -200,7 +200,7 @@ impl TreeFs {
             ctime: self.begun,
             crtime: self.begun,
             kind,
-            // The group may do what root may, but for writing.
+            // The group has root's permissions, except for writing.
             perm: if self.group.is_some() { mode | mode >> 3 & 0o050 } else { mode },
             nlink: u32::try_from(nlink).unwrap_or(u32::MAX),
             uid: 0,
@@ -218,7 +218,7 @@ impl TreeFs {
         }
     }
 
-    /// The open file and what it is of; EBADF for numbers that the kernel should never send.
+    /// The file of an inode, and its open handle. EBADF for numbers that the kernel should never send.
     fn opened(&self, inode: INodeNo, handle: FileHandle) -> Result<(File, Arc<Handle>), Errno> {
         self.file(inode).zip(self.shared.handles.get(handle.0)).ok_or(Errno::EBADF)
     }
@@ -238,9 +238,9 @@ const FIXED: &str = "the tree has the files that it has";
 
 impl Filesystem for TreeFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // A number within range is taken.
+        // The call accepts any number within the range.
         let _ = config.set_max_write(MOST_WRITTEN);
-        // Where the kernel has it; how long is said where the tree is mounted.
+        // This has an effect if the kernel supports it. `handshake` sets the time.
         let _ = config.add_capabilities(InitFlags::FUSE_REQUEST_TIMEOUT);
         Ok(())
     }
@@ -263,7 +263,7 @@ impl Filesystem for TreeFs {
         }
     }
 
-    /// Truncating to nothing is what `>` does, and changes nothing. All else is as it is.
+    /// Accepts a truncation to size 0, which `>` in a shell makes and which changes nothing. All other attributes are fixed.
     fn setattr(
         &self,
         request: &Request,
@@ -299,10 +299,10 @@ impl Filesystem for TreeFs {
         let Some(file) = self.file(inode) else { return reply.error(Errno::EISDIR) };
         let mut how = FopenFlags::FOPEN_DIRECT_IO;
         if flags.acc_mode() == OpenAccMode::O_RDONLY {
-            // Nothing can wait for the file to be closed.
+            // A handle that only reads has no value that waits for the close.
             how |= FopenFlags::FOPEN_NOFLUSH;
         } else if !file.kind.writable() {
-            // Root may write to what nobody may, were it not for this.
+            // The modes alone don't keep root from writing to a read-only file.
             self.shared.service.store.refused("write", &file.path(), "it can only be read");
             return reply.error(Errno::EACCES);
         }
@@ -341,7 +341,7 @@ impl Filesystem for TreeFs {
         handle.read_kept(offset, length, |bytes| reply.take().into_iter().for_each(|reply| reply.data(bytes)));
         let Some(reply) = reply else { return };
         let shared = Arc::clone(&self.shared);
-        // A line of its own, for reads of a file that is open wait for each other: they would take one worker each.
+        // Each open file has its own line. Its reads wait for each other: without the line each of them would occupy a worker.
         self.shared.service.readers.run(handle.uid(), number.0, move |turn| match turn {
             Ok(()) => shared.read(&handle, &file, offset, size, reply),
             // This may be a request thread, which must not wait for the handle.
@@ -402,7 +402,7 @@ impl Filesystem for TreeFs {
         reply: ReplyEmpty,
     ) {
         let _working = self.working();
-        // A flush came first, unless the kernel was in a hurry; whoever has closed the file is told no error any more.
+        // A flush came first, unless the kernel was in a hurry. An error here no longer reaches the process that closed the file.
         if let Some(file) = self.file(inode) {
             let set = |handle: Arc<Handle>| self.set(file.clone(), Shared::close(&handle, &file), |_| ());
             self.shared.handles.close(handle.0, set);
@@ -428,7 +428,7 @@ impl Filesystem for TreeFs {
         reply.ok();
     }
 
-    // What would change which files there are.
+    // The requests that would change the set of files.
 
     fn mknod(&self, _: &Request, parent: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
         self.refuse(parent, "add to", FIXED);

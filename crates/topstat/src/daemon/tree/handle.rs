@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Open files: what a read in pieces gives, and what a write in pieces does.
+//! Open files: the results of reads in pieces, and the effects of writes in pieces.
 //!
-//! **Reading** is as from a seq_file of the kernel's: the text is made by the first read, and kept until the handle is
-//! closed, so that a slow reader gets one consistent snapshot, however small its pieces. Reading from the beginning once
-//! more makes a new one.
+//! **Reading** works as with a seq_file of the kernel. The first read makes the text, and the handle keeps it until it is closed.
+//! So a slow reader gets one consistent snapshot, however small its pieces. Another read from the beginning makes a new text.
 //!
-//! **Writing** takes whole values. One that ends with a newline (`echo 5`) takes effect at once; one without
-//! (`printf 5`) when the file is closed, for until then more may come. If more comes it was half a value, and nothing
-//! takes effect. So nothing that arrives in pieces (`dd bs=1`) ever sets half a number.
+//! **Writing** takes whole values. A value that ends with a newline (`echo 5`) takes effect at once. A value without a newline
+//! (`printf 5`) takes effect when the file is closed, for more of it may come until then. If more comes, it was half a value, and
+//! nothing takes effect. So a value that arrives in pieces (`dd bs=1`) never sets half a number.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,20 +22,20 @@ use super::value::{Bad, Setting};
 use crate::daemon::trim;
 use crate::lock::lock;
 
-/// From this length on a text has pages of its own, which go back to the kernel as soon as it is dropped. The allocator
-/// would keep them as long as anything that was allocated later lives.
+/// From this length on a text has its own pages, which go back to the kernel as soon as the text is dropped. The allocator would
+/// keep them as long as any later allocation lives.
 const MAPPED_FROM: usize = 16 << 10;
 
-/// So many open files, with shorter texts, leave at most 1 MiB in the allocator when they are closed. After more of them
-/// it is told to give memory back.
+/// This many open files with shorter texts leave at most 1 MiB in the allocator when they are closed. From this number on the
+/// allocator is made to give memory back to the kernel.
 const MANY: usize = 64;
 
-/// Why a text that was made can't be kept.
+/// Why a new text can't be kept.
 #[derive(Debug)]
 pub enum NoRoom {
     /// The user's share is used up.
     Full(Full),
-    /// The system has no memory for it.
+    /// The system has no memory for the text.
     Memory(io::Error),
 }
 
@@ -49,15 +48,15 @@ impl fmt::Display for NoRoom {
     }
 }
 
-/// What a handle has read.
+/// The state of the reads of a handle.
 #[derive(Debug, Default)]
 pub struct Reading {
     text: Option<Text>,
-    /// The beginning of the text was read: whoever reads it again wants another one.
+    /// The beginning of the text was read. The next read of the beginning makes a new text.
     begun: bool,
 }
 
-/// A text that is kept, and the share that it takes.
+/// A kept text, and the share that it takes.
 #[derive(Debug)]
 struct Text {
     bytes: Bytes,
@@ -98,7 +97,7 @@ pub struct Payer {
 }
 
 impl Payer {
-    /// Settings and types have a few bytes, which the handle itself pays for.
+    /// Takes a share for a text. Settings and types have a few bytes, which the share of the handle itself covers.
     fn pay(&self, bytes: usize) -> Result<Option<Share>, Full> {
         match self.of {
             Kind::Setting(_) | Kind::Type => Ok(None),
@@ -108,7 +107,7 @@ impl Payer {
     }
 
     fn keep(&self, bytes: Vec<u8>) -> Result<Text, NoRoom> {
-        // Pages are whole.
+        // A mapped text takes whole pages.
         let takes = if bytes.len() < MAPPED_FROM { bytes.len() } else { bytes.len().next_multiple_of(page_size()) };
         let share = self.pay(takes).map_err(NoRoom::Full)?;
         Ok(Text { bytes: Bytes::new(bytes).map_err(NoRoom::Memory)?, _share: share })
@@ -116,12 +115,12 @@ impl Payer {
 }
 
 impl Reading {
-    /// The bytes from `offset` on, at most `size`; none from the end on. Makes the text where there is none, and a new
-    /// one where the beginning is read again.
+    /// The bytes from `offset` on, at most `size`; no bytes from the end on. Makes the text if the handle keeps no text yet, and
+    /// a new text if the beginning is read again.
     ///
     /// # Errors
     ///
-    /// Those of `make`: what was read before stays. And [`NoRoom`]: it is gone.
+    /// The errors of `make`: then the former text stays. And [`NoRoom`]: then the former text is gone.
     pub fn read<E: From<NoRoom>>(
         &mut self,
         offset: u64,
@@ -131,21 +130,21 @@ impl Reading {
     ) -> Result<&[u8], E> {
         if !self.keeps(offset) {
             let bytes = make()?;
-            // The old text goes first, so that the handle never pays for two.
+            // The former text is dropped first, so that the handle never pays for two texts.
             self.text = None;
             self.text = Some(payer.keep(bytes)?);
         }
         Ok(self.piece(offset, size))
     }
 
-    /// Whether a read at this offset is one of the text that is kept.
+    /// Whether a read at this offset reads from the kept text.
     fn keeps(&self, offset: u64) -> bool {
-        // A reader that asks for several pieces at once may have its first one come last.
+        // If a reader asks for several pieces at once, its first piece may come last.
         let again = offset == 0 && self.begun;
         self.text.is_some() && !again
     }
 
-    /// A piece of the text that is kept.
+    /// A piece of the kept text.
     fn piece(&mut self, offset: u64, size: usize) -> &[u8] {
         self.begun |= offset == 0;
         let bytes = self.text.as_ref().map_or(&[][..], |text| text.bytes.get());
@@ -155,19 +154,19 @@ impl Reading {
     }
 }
 
-/// What a handle has written.
+/// The state of the writes of a handle.
 #[derive(Debug, Default)]
 pub struct Writing {
-    /// Whole, but without a newline: more may come.
+    /// A value without a newline: more of it may come.
     waiting: Option<u32>,
 }
 
 /// Why a write is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is no value.
+    /// The text is no value.
     Bad(Bad),
-    /// It is not at the beginning.
+    /// The write does not begin a value, but is a later piece at this offset.
     Piece(u64),
 }
 
@@ -181,13 +180,14 @@ impl fmt::Display for Refused {
 }
 
 impl Writing {
-    /// Takes what was written. Gives the value if it takes effect now.
+    /// Takes a write. Returns the value if it takes effect now.
     ///
-    /// `append`: the file was opened to append, which all writes to a file without length do wherever they are.
+    /// `append`: the file was opened to append. Then the offset does not matter: each write to a file without length is at its
+    /// end.
     ///
     /// # Errors
     ///
-    /// It is no whole value; what waited for the handle to be closed then waits no longer.
+    /// When the text is no whole value. A value that waited for the close of the handle is dropped then.
     pub fn write(
         &mut self,
         setting: Setting,
@@ -207,7 +207,7 @@ impl Writing {
         Ok(None)
     }
 
-    /// The handle is closed: what has waited for that takes effect.
+    /// Closes the handle. Returns the value that has waited for this, and takes effect now.
     pub fn close(&mut self) -> Option<u32> {
         self.waiting.take()
     }
@@ -216,12 +216,12 @@ impl Writing {
 /// An open file.
 #[derive(Debug)]
 pub struct Handle {
-    /// Opened to append.
+    /// Whether the file was opened to append.
     pub append: bool,
     payer: Payer,
     reading: Mutex<Reading>,
     writing: Mutex<Writing>,
-    /// For the handle itself.
+    /// The share of the handle itself.
     _share: Share,
 }
 
@@ -237,7 +237,7 @@ impl Handle {
         lock(&self.reading).read(offset, size, &self.payer, make).map(take)
     }
 
-    /// The same, where no text has to be made for it and nobody has to be waited for; else does nothing.
+    /// Reads from the kept text, if there is one for this offset and no other read holds the lock. Otherwise does nothing.
     pub fn read_kept(&self, offset: u64, size: usize, take: impl FnOnce(&[u8])) {
         if let Ok(mut reading) = self.reading.try_lock()
             && reading.keeps(offset)
@@ -246,12 +246,12 @@ impl Handle {
         }
     }
 
-    /// Who has opened it, and pays for it.
+    /// The user that has opened the file, and pays for it.
     pub fn uid(&self) -> u32 {
         self.payer.uid
     }
 
-    /// What it has written.
+    /// The state of its writes.
     pub fn writing(&self) -> MutexGuard<'_, Writing> {
         lock(&self.writing)
     }
@@ -260,11 +260,11 @@ impl Handle {
 #[derive(Debug, Default)]
 struct Open {
     handles: HashMap<u64, Arc<Handle>>,
-    /// How many there were at once since memory was given back the last time.
+    /// The most handles at once since memory was last given back.
     peak: usize,
 }
 
-/// All open files, by the number that the kernel gives back with each request.
+/// All open files, by their number, which the kernel sends with each request.
 #[derive(Debug)]
 pub struct Handles {
     open: Mutex<Open>,
@@ -273,7 +273,7 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// None are open yet; those that will be take their shares of these.
+    /// Begins without open files. Files will take their shares from `shares`.
     pub fn new(shares: Arc<Shares>) -> Self {
         Self { open: Mutex::default(), last: AtomicU64::new(0), shares }
     }
@@ -282,7 +282,7 @@ impl Handles {
     ///
     /// # Errors
     ///
-    /// The user has too many open.
+    /// When the user has too many open files.
     pub fn open(&self, uid: u32, of: Kind, append: bool) -> Result<u64, Full> {
         let uid = self.shares.owners.of(uid);
         let share = self.shares.handles.take(uid, 1)?;
@@ -300,8 +300,8 @@ impl Handles {
         lock(&self.open).handles.get(&number).map(Arc::clone)
     }
 
-    /// Closes the file of this number; `last` gets what it was. Where most of many open files are closed by now, memory is
-    /// given back.
+    /// Closes the file of this number. `last` gets its handle. If most of many open files are closed by now, memory is given back
+    /// to the kernel.
     pub fn close<T>(&self, number: u64, last: impl FnOnce(Arc<Handle>) -> T) -> Option<T> {
         let mut open = lock(&self.open);
         let closed = open.handles.remove(&number)?;
@@ -342,7 +342,7 @@ mod tests {
         Handles::new(Arc::default())
     }
 
-    /// Texts that tell which one they are.
+    /// Makes texts that show their number.
     fn numbered(count: &mut u8) -> Result<Vec<u8>, Failed> {
         *count += 1;
         Ok(vec![b'0' + *count; 10])
@@ -356,9 +356,9 @@ mod tests {
             String::from_utf8(read.to_vec()).unwrap()
         };
         assert_eq!([read(0, 4), read(4, 4), read(8, 4), read(10, 4)].concat(), "1111111111");
-        // After the end, as tail -f does.
+        // Reads after the end, as tail -f makes them.
         assert_eq!((read(10, 4), read(11, 4), read(u64::MAX, 4)), (String::new(), String::new(), String::new()));
-        // Back into the same text.
+        // A read of an earlier piece of the same text.
         assert_eq!(read(3, usize::MAX), "1111111");
         assert_eq!(read(0, 100), "2222222222");
         assert_eq!(read(0, 1), "3");
@@ -422,7 +422,7 @@ mod tests {
         }
         handles.close(greedy[0], drop);
         assert_eq!(read(greedy[5], TEXT), Ok(1));
-        // The same handle again: it pays for one text.
+        // A second text of this handle: it pays for one text only.
         assert_eq!(read(greedy[5], TEXT), Ok(1));
         for number in 0..100 {
             handles.close(number, drop);
@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(writing.write(Setting::Period, 0, false, b"60"), Ok(None));
         assert_eq!(writing.close(), Some(60));
         assert_eq!(writing.close(), None, "once");
-        // A value instead of the one that waits.
+        // A new value replaces the waiting one.
         assert_eq!(writing.write(Setting::Period, 0, false, b"70"), Ok(None));
         assert_eq!(writing.write(Setting::Period, 0, false, b"80"), Ok(None));
         assert_eq!(writing.close(), Some(80));
@@ -495,7 +495,7 @@ mod tests {
     #[test]
     fn lines_are_appended_one_by_one() {
         let mut writing = Writing::default();
-        // Where the kernel believes the end to be.
+        // The offset is the kernel's assumed end of the file.
         assert_eq!(writing.write(Setting::Enabled, 0, true, b"1\n"), Ok(Some(1)));
         assert_eq!(writing.write(Setting::Enabled, 2, true, b"0\n"), Ok(Some(0)));
     }

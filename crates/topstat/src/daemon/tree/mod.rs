@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The file tree: which files there are, what may be written to them, and what a read of them gives. It knows nothing
-//! of FUSE: `topstat get` and `set` go the same way where no tree is mounted.
+//! The file tree: its files, the values that may be written to them, and the results of reads. It knows nothing of FUSE, so that
+//! `topstat get` and `set` use it even where no tree is mounted.
 //!
 //! Everything is derived from the catalogue of samples; no file of any sample is named here.
 
@@ -20,25 +20,25 @@ use topstat_model::typeset::escape;
 use crate::suggest::did_you_mean;
 use value::Setting;
 
-/// The number of the root's inode, as FUSE has it.
+/// The number of the root's inode, as FUSE defines it.
 pub const ROOT: u64 = 1;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What can be read and written.
+    /// A setting, which can be read and written.
     Setting(Setting),
     /// The table's type: 1 dynamic, 2 static.
     Type,
     /// The snapshot as text.
     Stat,
-    /// The table as it is, for debugging.
+    /// The raw content of the table, for debugging.
     Dump,
     /// The snapshot as a JSON document.
     Json,
-    /// What topstat costs.
+    /// The cost of topstat.
     Own,
-    /// The same as a JSON document.
+    /// The cost of topstat as a JSON document.
     OwnJson,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
         matches!(self, Self::Setting(_))
     }
 
-    /// Whether reading it takes a look at tables or processes: a thousand times what a setting takes.
+    /// Whether a read of the file looks at tables or processes. This takes a thousand times as long as the read of a setting.
     pub fn slow(self) -> bool {
         matches!(self, Self::Stat | Self::Dump | Self::Json | Self::Own | Self::OwnJson)
     }
@@ -72,14 +72,14 @@ impl Kind {
 pub enum Place {
     /// The root.
     Root,
-    /// A sample's.
+    /// The directory of a sample.
     Sample(Arc<SampleInfo>),
-    /// A table's.
+    /// The directory of a table.
     Table(Arc<TableInfo>),
 }
 
 impl Place {
-    /// The files in it, in the order in which they are listed.
+    /// The files in the directory, in the order of a listing.
     pub fn files(&self) -> &'static [Kind] {
         use Setting::{Delay, Enabled, Period, Sync};
         match self {
@@ -108,12 +108,12 @@ impl Place {
     }
 }
 
-/// A file: in which directory, and what it is.
+/// A file: its directory and its kind.
 #[derive(Clone, Debug)]
 pub struct File {
     /// Its directory.
     pub place: Place,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -127,7 +127,7 @@ impl File {
     }
 }
 
-/// What has a name.
+/// A directory or a file.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// A directory.
@@ -141,15 +141,15 @@ pub enum Entry {
 pub struct Node {
     /// Its name in its parent; empty for the root.
     pub name: Cow<'static, str>,
-    /// The inode of its parent; the root is its own.
+    /// The inode of its parent; the root is its own parent.
     pub parent: u64,
-    /// What it is.
+    /// The directory or file.
     pub entry: Entry,
-    /// The inodes of what is in it.
+    /// The inodes of its entries.
     pub children: Vec<u64>,
 }
 
-/// All directories and files. They stay what they are for as long as the daemon runs.
+/// All directories and files. They don't change as long as the daemon runs.
 #[derive(Debug)]
 pub struct Tree {
     /// The node of inode N is at N - 1.
@@ -195,12 +195,12 @@ impl Tree {
         usize::try_from(inode).unwrap_or(usize::MAX).wrapping_sub(1)
     }
 
-    /// What this inode is.
+    /// The node of an inode.
     pub fn get(&self, inode: u64) -> Option<&Node> {
         self.nodes.get(Self::index(inode))
     }
 
-    /// What has this name in this directory.
+    /// The entry of this name in a directory, and its inode.
     pub fn lookup(&self, directory: u64, name: &OsStr) -> Option<(u64, &Node)> {
         let children = &self.get(directory)?.children;
         let named = |inode: &u64| self.get(*inode).is_some_and(|node| *node.name == *name);
@@ -208,11 +208,11 @@ impl Tree {
         Some((inode, self.get(inode)?))
     }
 
-    /// What has this path below the root; slashes at its ends don't matter.
+    /// The node of a path below the root. Slashes at the ends of the path don't matter.
     ///
     /// # Errors
     ///
-    /// What is unknown in the path, and what may have been meant.
+    /// The unknown part of the path, and the names that may have been meant.
     pub fn find(&self, path: &str) -> Result<&Node, String> {
         let mut inode = ROOT;
         for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {

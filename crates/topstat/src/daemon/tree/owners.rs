@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The owners of subordinate uids: see subuid(5).
 //!
-//! A user may run programs under tens of thousands of subordinate uids, by a user namespace (newuidmap), and keeps all groups
-//! there. All these uids count as their owner, or the owner would get a share for each of them. `/etc/subuid`, which all users
-//! may read, has the owners. The namespace of a process has an owner, too (`NS_GET_OWNER_UID`), but it takes CAP_SYS_PTRACE
-//! to open `/proc/PID/ns/user` of another user's process. The daemon gives that up, since it opens every process of the host.
+//! A user may run programs under tens of thousands of subordinate uids in a user namespace (newuidmap), and keeps all groups
+//! there. All these uids count as their owner; otherwise the owner would get a share for each uid. `/etc/subuid`, which all users
+//! may read, names the owners. The namespace of a process has an owner, too (`NS_GET_OWNER_UID`), but opening `/proc/PID/ns/user`
+//! of another user's process takes CAP_SYS_PTRACE. The daemon gives this capability up, since it gives access to every process of
+//! the host.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use crate::lock::lock;
 
-/// How long the daemon may use a content that has changed.
+/// How long the daemon may use the old content of a changed file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Finds the owners of uids.
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// `/etc/subuid`, and `/etc/passwd` for names. If there are none, each uid is a user.
+    /// `/etc/subuid`, and `/etc/passwd` for names. Without these files each uid is a user.
     files: Option<(PathBuf, PathBuf)>,
     known: Mutex<Known>,
 }
@@ -29,7 +30,7 @@ pub struct Owners {
 #[derive(Debug, Default)]
 struct Known {
     looked: Option<Instant>,
-    /// Device, inode, size, and time of change (s, ns) of the content that `ranges` has.
+    /// Device, inode, size, and time of change (s, ns) of the file from which `ranges` was read.
     stamp: Option<[i64; 5]>,
     ranges: Vec<Range>,
 }
@@ -48,7 +49,7 @@ impl Owners {
         Self { files: Some(("/etc/subuid".into(), "/etc/passwd".into())), known: Mutex::default() }
     }
 
-    /// The owner of a subordinate uid, never root; any other uid itself.
+    /// The owner of a subordinate uid, which is never root. Any other uid is its own owner.
     pub fn of(&self, uid: u32) -> u32 {
         let Some((subuid, passwd)) = self.files.as_ref().filter(|_| uid != 0) else { return uid };
         let mut known = lock(&self.known);

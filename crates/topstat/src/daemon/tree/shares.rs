@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What open files may take of the daemon's memory, counted by user.
+//! The memory of the daemon that open files may take, counted by user.
 //!
-//! A member of the tree's group may open files and not read on. That must not keep other users, least of all root, from reading.
-//! Subordinate uids count as their owner ([`Owners`]). So of each [`Pool`]:
+//! A member of the tree's group may open files and stop reading. That must not keep other users, least of all root, from reading.
+//! Subordinate uids count as their owner ([`Owners`]). So these rules hold for each [`Pool`]:
 //!
-//! - **S1** all that is taken together is at most `root` + `users`, what the pool was made with.
-//! - **S2** `root` is for uid 0 alone.
-//! - **S3** another uid is given something only if what it has then is at most an eighth ([`FRACTION`]) of what is left
-//!   free of `users`. So `n` uids, however greedy, leave (8/9)ⁿ of it free, and the next one a ninth of that.
-//! - **S4** what was taken is given back when its [`Share`] is dropped; a uid that has nothing is not remembered.
+//! - **S1** all taken amounts together are at most `root` + `users`, the sizes with which the pool was made.
+//! - **S2** only uid 0 takes amounts from `root`.
+//! - **S3** any other uid takes an amount only if it then has at most an eighth ([`FRACTION`]) of the free rest of `users`. So
+//!   `n` uids, however greedy, leave (8/9)ⁿ of `users` free, and the next uid can have a ninth of this rest.
+//! - **S4** the drop of a [`Share`] gives its amount back. The pool keeps no entry for a uid without an amount.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,47 +18,48 @@ use super::owners::Owners;
 
 use crate::lock::lock;
 
-/// See S3. The first uid gets a ninth of all; after 32 greedy ones, the next still gets a four hundredth.
+/// See S3. The first uid can have a ninth of all. After 32 greedy uids the next one can still have a four-hundredth.
 const FRACTION: usize = 8;
 
-/// Text that is kept, in bytes. A snapshot of 128 rows on a few CPUs has some 50 KB: a uid may keep a hundred of them, and
-/// two where 32 others keep all they can.
+/// Bytes of kept text. A snapshot of 128 rows on a few CPUs has some 50 KB: a uid may keep a hundred snapshots, and two if 32
+/// other uids keep all they can.
 const TEXTS: Most = Most { root: 16 << 20, users: 48 << 20 };
-/// The same for `self`, which has some 5 KB. It is a pool of its own, so that a user who gets no more text can see why.
+/// Bytes of kept text of `self`, which has some 5 KB. This is a separate pool, so that a user without room for other text can
+/// still see why.
 const OWN: Most = Most { root: 1 << 20, users: 3 << 20 };
-/// Open files. Each takes some 300 bytes beside its text, so all of them some 6 MB. A uid may have 1,820.
+/// Open files. Each takes some 300 bytes beside its text, so all of them take some 6 MB. A uid may have 1,820 open files.
 const HANDLES: Most = Most { root: 4096, users: 16_384 };
 
-/// How large the parts of a pool are.
+/// The sizes of the parts of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Most {
-    /// What only root may take.
+    /// The part that only root may take.
     pub root: usize,
-    /// What all others may take together.
+    /// The part that all other uids may take together.
     pub users: usize,
 }
 
-/// An amount of bytes or files, of which each uid may take a part.
+/// An amount of bytes or files. Each uid may take a part.
 #[derive(Debug)]
 pub struct Pool {
-    /// What it is an amount of.
+    /// The unit of the amount, for messages.
     what: &'static str,
     most: Most,
     taken: Mutex<Taken>,
 }
 
-/// How much is taken of a pool.
+/// The amounts that are taken from a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// By root.
     pub root: usize,
-    /// By all others together.
+    /// By all other uids together.
     pub users: usize,
-    /// By each of the others that has any.
+    /// By each other uid that has an amount.
     pub by_uid: HashMap<u32, usize>,
 }
 
-/// A part that is taken. Dropping it gives it back.
+/// A taken amount. The drop of this value gives it back.
 #[derive(Debug)]
 pub struct Share {
     pool: Arc<Pool>,
@@ -72,7 +73,7 @@ pub struct Full {
     what: &'static str,
     uid: u32,
     has: usize,
-    /// What is left free, of root's or of all others' part.
+    /// The free rest of root's part, or of the other uids' part.
     free: usize,
 }
 
@@ -92,11 +93,11 @@ impl Pool {
         Arc::new(Self { what, most, taken: Mutex::default() })
     }
 
-    /// Takes so much for a uid.
+    /// Takes an amount for a uid.
     ///
     /// # Errors
     ///
-    /// [`Full`], by S1 … S3; nothing was taken then.
+    /// [`Full`], by S1 … S3. Then nothing was taken.
     pub fn take(self: &Arc<Self>, uid: u32, amount: usize) -> Result<Share, Full> {
         let mut taken = self.lock();
         let has = if uid == 0 { taken.root } else { taken.by_uid.get(&uid).copied().unwrap_or(0) };
@@ -115,18 +116,18 @@ impl Pool {
         Ok(Share { pool: Arc::clone(self), uid, amount })
     }
 
-    /// How much is taken now.
+    /// The amounts that are taken now.
     pub fn taken(&self) -> Taken {
         self.lock().clone()
     }
 
-    /// How large its parts are.
+    /// The sizes of the pool's parts.
     pub fn most(&self) -> Most {
         self.most
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Nothing in here panics half way.
+        // No code under this lock panics half way.
         lock(&self.taken)
     }
 }
@@ -143,7 +144,7 @@ impl Drop for Share {
             *has -= self.amount;
             if *has == 0 {
                 taken.by_uid.remove(&self.uid);
-                // What a thousand uids have left behind.
+                // Frees the memory of a map that a thousand uids have filled.
                 if taken.by_uid.is_empty() {
                     taken.by_uid.shrink_to_fit();
                 }
@@ -152,16 +153,16 @@ impl Drop for Share {
     }
 }
 
-/// The pools of a daemon: they are the same for a tree that is mounted again.
+/// The pools of a daemon. A tree that is mounted again uses the same pools.
 #[derive(Debug)]
 pub struct Shares {
     /// Open files.
     pub handles: Arc<Pool>,
-    /// Bytes of the texts that they keep, but for those of `self`.
+    /// Bytes of the texts that open files keep, except the texts of `self`.
     pub texts: Arc<Pool>,
-    /// Bytes of the texts of `self` that they keep.
+    /// Bytes of the texts of `self` that open files keep.
     pub own: Arc<Pool>,
-    /// The owners of subordinate uids, which the pools don't know.
+    /// The owners of subordinate uids. The pools don't know them.
     pub owners: Owners,
 }
 
@@ -229,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// S1 … S4, whoever takes and gives back what, in whatever order.
+        /// S1 … S4 hold for all uids, amounts and orders of taking and giving back.
         #[test]
         fn whoever_is_greedy_leaves_room_for_the_next(steps in prop::collection::vec((0..20_u32, 0..700_usize, any::<prop::sample::Index>()), 0..400)) {
             let pool = pool();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be set, what is allowed, and the text of both.
+//! The settings, their allowed values, and the texts of both.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,21 +14,21 @@ const MOST_MS: u32 = 3_600_000;
 /// The longest text that can be a value, with spaces and newline: a number of ten digits, and room to align it.
 pub const LONGEST: usize = 32;
 
-/// What can be set.
+/// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Whether pushes count.
     Enabled,
-    /// Over which time a dynamic table sums, in ms.
+    /// The time over which a dynamic table sums, in ms.
     Period,
-    /// For how long the ordering of an object is put off at most, in ms.
+    /// The longest time by which the ordering of an object is put off, in ms.
     Delay,
     /// Whether a snapshot is taken on each CPU itself.
     Sync,
 }
 
 impl Setting {
-    /// The name of its file.
+    /// The name of the setting's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Enabled => "enabled",
@@ -38,7 +38,7 @@ impl Setting {
         }
     }
 
-    /// Its values.
+    /// The allowed values.
     pub fn range(self) -> RangeInclusive<u32> {
         match self {
             Self::Enabled | Self::Sync => 0..=1,
@@ -47,7 +47,7 @@ impl Setting {
         }
     }
 
-    /// What is allowed, in words.
+    /// The allowed values, in words.
     pub fn allowed(self) -> String {
         match self {
             Self::Enabled | Self::Sync => "0 or 1".to_owned(),
@@ -62,7 +62,7 @@ impl Setting {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what is allowed.
+    /// The fault of the text, and the allowed values.
     pub fn parse(self, written: &[u8]) -> Result<u32, Bad> {
         let bad = |what| Err(Bad { setting: self, what });
         if written.len() > LONGEST {
@@ -100,7 +100,7 @@ enum What {
     Empty,
     Long(usize),
     NoNumber(String),
-    /// And why not.
+    /// The text, and the reason why it is no time.
     NoTime(String, String),
     OutOfRange(String),
 }
