@@ -39,6 +39,11 @@ fn write_log(scratch: &Scratch, lines: impl Iterator<Item = String>) -> File {
 }
 
 fn range(scratch: &Scratch) -> (Vec<u64>, Vec<Gap>) {
+    range_from(scratch, 0)
+}
+
+/// From the record with this number on.
+fn range_from(scratch: &Scratch, number: u64) -> (Vec<u64>, Vec<Gap>) {
     let (mut numbers, mut gaps) = (Vec::new(), Vec::new());
     let mut each = |entry: Entry| {
         match entry {
@@ -52,7 +57,7 @@ fn range(scratch: &Scratch) -> (Vec<u64>, Vec<Gap>) {
         true
     };
     let history = History::open(&scratch.0).unwrap();
-    history.range(&place(), (at(0), at(9 * HOUR_MS)), Grain::Coarse, &shape, &mut each).unwrap();
+    history.range(&place(), (at(number * STEP_MS), at(9 * HOUR_MS)), Grain::Coarse, &shape, &mut each).unwrap();
     (numbers, gaps)
 }
 
@@ -119,6 +124,22 @@ fn of_a_damaged_log_all_that_can_be_read_is_sealed_and_the_log_is_kept() {
         assert_eq!((gap.from, gap.time), (at(0), at(10 * STEP_MS)));
         let why = if spot == 6 { "damaged in the frame at byte 0: " } else { "" };
         assert!(gap.reason.starts_with(&format!("{}: {why}", kept.display())), "{}", gap.reason);
+    }
+}
+
+#[test]
+fn a_range_behind_what_is_missing_has_no_gap() {
+    let scratch = Scratch::new("behind");
+    let log = write_log(&scratch, (0..SNAPSHOTS).map(line));
+    let mut bytes = fs::read(&log.path).unwrap();
+    bytes[6..16].fill(0xff);
+    fs::write(&log.path, &bytes).unwrap();
+    // Ten records are missing: the gap ends with the record after them.
+    for (from, gap_count) in [(9, 1), (10, 1), (11, 0), (20, 0)] {
+        let (numbers, gaps) = range_from(&scratch, from);
+        assert_eq!(numbers, (from.max(10)..SNAPSHOTS).collect::<Vec<_>>());
+        assert_eq!(gaps.len(), gap_count, "from {from}: {gaps:?}");
+        assert!(gaps.iter().all(|gap| (gap.from, gap.time) == (at(0), at(10 * STEP_MS))), "{gaps:?}");
     }
 }
 
