@@ -95,10 +95,10 @@ fresh: ## The first two commands of a newcomer, on a bare Debian 12; FRESH='12 1
 	@$(AS_ROOT) env $(foreach name,$(FRESH_KEEPS),$(if $($(name)),$(name)='$($(name))')) scripts/fresh $(FRESH)
 
 .PHONY: lint
-lint: lint-format lint-rust lint-shell lint-kernel lint-lints ## Check the formatting, what clippy and shellcheck say, and that logic.h are kernel C
+lint: lint-format lint-rust lint-shell lint-kernel lint-text lint-lints ## Check formatting, clippy, shellcheck, that logic.h are kernel C, and plain English
 
-.PHONY: lint-format lint-rust lint-shell lint-kernel lint-lints
-lint-format lint-rust lint-shell lint-kernel lint-lints: lint-setup
+.PHONY: lint-format lint-rust lint-shell lint-kernel lint-text lint-lints
+lint-format lint-rust lint-shell lint-kernel lint-text lint-lints: lint-setup
 # All files, not what cargo knows of: `cargo fmt` does not see the modules that a build script names.
 lint-format:
 	@find . \( -name target -o -name .cache \) -prune -o -name '*.rs' -print0 | xargs -0 rustfmt --check
@@ -110,6 +110,8 @@ lint-shell:
 lint-kernel:
 	@tests/lint/kernel-c
 	@tests/lint/kmod
+lint-text:
+	@tests/lint/plain-english
 lint-lints:
 	@tests/lint/sees-every-file
 

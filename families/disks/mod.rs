@@ -86,13 +86,7 @@ fn samples() -> [SampleInfo; 2] {
     };
     let sample = |name, whom: &str, whose: Vec<RowColumn>| {
         let columns = [vec![device.clone()], whose, vec![in_flight.clone(), columns::closed(CLOSED)]].concat();
-        SampleInfo::new(
-            name,
-            &format!("{whom} on disks, by reads and writes"),
-            Objects::Keyed,
-            columns,
-            tables(),
-        )
+        SampleInfo::new(name, &format!("{whom} on disks, by reads and writes"), Objects::Keyed, columns, tables())
     };
     let group = columns::group(PROCESS).to_vec();
     [sample("disk_procs", "processes", columns::process(PROCESS)), sample("disk_cgroups", "control groups", group)]

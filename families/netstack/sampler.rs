@@ -162,7 +162,7 @@ impl Sampler {
         &self.classifier
     }
 
-    /// Takes the samples so far out of the kernel. To be called about every second: a bank has room for [`BANK_TIME`].
+    /// Takes the samples so far out of the kernel. To be called about every second: a bank has room for `BANK_TIME`.
     ///
     /// # Errors
     /// When the kernel does not give them.

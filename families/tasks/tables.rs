@@ -22,8 +22,7 @@ pub fn samples() -> Vec<SampleInfo> {
     ];
     let cpu = "time on a CPU per period of the tasks that are in it (not below it); total is time × CPUs";
     let of_groups = [ns(TASKS_CPU, "cpu", cpu)];
-    let about =
-        ["processes, by CPU time", "control groups (containers), by the CPU time of their tasks"];
+    let about = ["processes, by CPU time", "control groups (containers), by the CPU time of their tasks"];
     vec![
         SampleInfo::new("tasks", about[0], Objects::Task, columns::process(who), of_tasks),
         SampleInfo::new("cgroups", about[1], Objects::Cgroup, columns::group(who).to_vec(), of_groups),

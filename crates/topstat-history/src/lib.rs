@@ -6,7 +6,7 @@
 //! | [`dir`] | the directory of a history, held open, and the files below it |
 //! | [`layout`] | where files are, and the meaning of their names |
 //! | [`limits`] | the most that a reader accepts |
-//! | [`log`](crate::log) | JSON lines in zstd, as they are written; a file that is cut off anywhere keeps all flushed lines |
+//! | [`log`] | JSON lines in zstd, as they are written; a file that is cut off anywhere keeps all flushed lines |
 //! | [`entry`] | a line: a snapshot or a gap |
 //! | [`sealed`] | an hour in Parquet |
 //! | [`writer`] | a table's records on their way to the files |

@@ -131,7 +131,7 @@ pub fn kept(gate: &Gate, name: &str, inputs: Inputs<'_>) -> Option<Report> {
 }
 
 /// The lints of the Makefile; each is a case.
-const LINTS: [&str; 5] = ["lint-format", "lint-shell", "lint-kernel", "lint-lints", "lint-rust"];
+const LINTS: [&str; 6] = ["lint-format", "lint-shell", "lint-kernel", "lint-text", "lint-lints", "lint-rust"];
 /// Lines of a lint that are shown.
 const LINES: usize = 80;
 

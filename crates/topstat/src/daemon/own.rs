@@ -327,6 +327,7 @@ mod tests {
     use super::*;
     use crate::config::Share;
     use crate::daemon::measure::tests::second;
+    use serde_json::Value;
     use std::time::{Duration, UNIX_EPOCH};
 
     const PROCESS: Process = Process { pid: 42, cpu_ns: 12_500_000, rss_bytes: 7_000_000, fds: 62 };
@@ -405,6 +406,32 @@ mod tests {
         let text = own(false, None).text();
         assert!(text.contains("\nmap_bytes\t-\n") && text.contains("\nbudget\toff\n"), "{text}");
         assert!(text.contains("\nmeasured\tnot yet: a second after the daemon began\n"), "{text}");
+    }
+
+    /// That an object has exactly the keys of its schema, and so have the objects in it. Types are not compared.
+    fn assert_keys(schema: &Value, value: &Value, path: &str) {
+        let kinds = schema["anyOf"].as_array();
+        let schema = kinds.map_or(schema, |kinds| kinds.last().expect("a kind besides null"));
+        match value {
+            Value::Object(fields) => {
+                let described = schema["properties"].as_object().unwrap_or_else(|| panic!("{path} is no object"));
+                assert_eq!(fields.keys().collect::<Vec<_>>(), described.keys().collect::<Vec<_>>(), "{path}");
+                for (name, field) in fields {
+                    assert_keys(&described[name], field, &format!("{path}/{name}"));
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| assert_keys(&schema["items"], item, path)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_document_has_the_keys_of_its_schema() {
+        const SCHEMA: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/self.schema.json"));
+        let schema = serde_json::from_str(SCHEMA).unwrap();
+        for own in [own(true, Some("1%")), own(false, None)] {
+            assert_keys(&schema, &serde_json::from_str(&own.json()).unwrap(), "");
+        }
     }
 
     #[test]

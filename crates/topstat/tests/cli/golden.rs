@@ -39,7 +39,7 @@ fn session(console: fn() -> FakeConsole, backend: fn() -> Fake, lines: &[&str]) 
     text
 }
 
-fn checked() -> Fake {
+pub fn checked() -> Fake {
     Fake {
         checks: vec![
             check("BTF", Outcome::Ok, "/sys/kernel/btf/vmlinux", ""),

@@ -16,6 +16,7 @@ mod pinned;
 mod program;
 mod record;
 mod rooms;
+mod schema;
 mod service;
 mod snmp;
 mod tasks;

@@ -6,7 +6,7 @@
 //!
 //! - **S1** all taken amounts together are at most `root` + `users`, the sizes with which the pool was made.
 //! - **S2** only uid 0 takes amounts from `root`.
-//! - **S3** any other uid takes an amount only if it then has at most an eighth ([`FRACTION`]) of the free rest of `users`. So
+//! - **S3** any other uid takes an amount only if it then has at most an eighth (`FRACTION`) of the free rest of `users`. So
 //!   `n` uids, however greedy, leave (8/9)ⁿ of `users` free, and the next uid can have a ninth of this rest.
 //! - **S4** the drop of a [`Share`] gives its amount back. The pool keeps no entry for a uid without an amount.
 
