@@ -15,14 +15,17 @@ use topstat_kernel::{Error, Options, State, TableSettings, update};
 use topstat_live::nest::{self, inet};
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::{everything, table};
-use topstat_live::{Case, Nest, Role, case, eventually, note};
+use topstat_live::{Case, Nest, Role, Watch, case, eventually, limits, note};
+use topstat_load::{Config, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
     vec![
         case!(settings_and_rows_stay, Root; Daemon),
+        case!(adopted_rows_are_proven_anew, Root),
         case!(what_is_missing_is_put_back, Root),
         case!(a_half_finished_upgrade_is_finished, Root),
         case!(a_reader_killed_amid_a_refill, Root),
+        case!(a_reader_that_stopped_amid_its_run, Root),
         case!(garbage_in_place_of_state, Root),
         case!(garbage_in_maps, Root; Slow),
         case!(another_abi_is_refused, Root),
@@ -75,6 +78,21 @@ fn settings_and_rows_stay() {
     let (mine, other) = (nest.adopt(&TABLES, &everything()).0, pinned::open(&nest.pins, inet()).unwrap().unwrap());
     update(&*mine, &info, |settings| settings.delay_ms = 5).unwrap();
     assert_eq!(other.settings(&info).unwrap().delay_ms, 5);
+}
+
+/// The process before may have been killed amid any step: rows of adopted tables are proven only after all objects were ordered again.
+fn adopted_rows_are_proven_anew() {
+    let nest = Nest::new("anew");
+    drop(nest.adopt(&TABLES, &everything()));
+    let (mut watch, mut tally) = (nest.watch(), Tally::new());
+    assert_counting(&nest, &mut tally, "before");
+    assert!(watch.peek(TABLES[0]).snapshot.is_proven());
+    let (_state, adopted) = nest.adopt(&TABLES, &everything());
+    assert_eq!(adopted, Adopted::Found);
+    let snapshot = watch.peek(TABLES[0]).snapshot;
+    assert!(snapshot.proven == 0 && !snapshot.rows.is_empty(), "{} of {} rows", snapshot.proven, snapshot.rows.len());
+    assert!(watch.snapshot(TABLES[0]).snapshot.is_proven());
+    tally.check(&mut watch, "after");
 }
 
 /// A removed link, gate or program is put back; the tables stay.
@@ -184,6 +202,32 @@ fn a_reader_killed_amid_a_refill() {
     let proven = eventually(Duration::from_secs(10), || watch.snapshot(DYNAMIC).snapshot.is_proven());
     assert!(proven, "{:?}", watch.snapshot(DYNAMIC).snapshot.lost);
     tally.check(&mut watch, "after all");
+}
+
+/// A reader has taken amounts of connections, and stands still before it adds them to the totals. Until it goes on, or is taken for
+/// dead, other readers say that no row is proven.
+fn a_reader_that_stopped_amid_its_run() {
+    const TCP: &str = "tcp_v4/conns_pps";
+    /// One run, which is believed to go on until a moment that does not come: jiffies << 16 | runs.
+    const STOPPED: u64 = 1 << 63 | 1;
+    let nest = Nest::new("stopped");
+    drop(nest.adopt(&[TCP], &everything()));
+    let (mut load, mut watch) = (Load::open(Config { connections: 20, ..Config::default() }).unwrap(), nest.watch());
+    load.run(&Plan::new(vec![10; 20]), &limits()).unwrap();
+    let proven = |watch: &mut Watch| {
+        let snapshot = watch.snapshot(TCP).snapshot;
+        assert!(snapshot.rows.len() >= 40, "{} rows", snapshot.rows.len());
+        (snapshot.proven as usize, snapshot.rows.len())
+    };
+    let (before, rows) = proven(&mut watch);
+    assert_eq!(before, rows);
+    let running = MapHandle::from_pinned_path(nest.family().join("maps/running")).unwrap();
+    let set = |word: u64| running.update(&0_u32.to_ne_bytes(), &word.to_ne_bytes(), MapFlags::ANY).unwrap();
+    set(STOPPED);
+    assert_eq!(proven(&mut watch).0, 0, "what the other has taken is in no total");
+    set(0);
+    let (after, rows) = proven(&mut watch);
+    assert_eq!(after, rows, "the other has gone on");
 }
 
 /// Unusable state is removed and made anew; opening it returns an error, and changes nothing.

@@ -46,3 +46,52 @@ pub fn merge<'a>(
     });
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+    use topstat_engine::abi::ts_row;
+
+    use super::*;
+    use crate::bpf;
+
+    fn row() -> impl Strategy<Value = ts_row> {
+        let fields = (1..6_u64, 0..20_u64, 0..10_u64, 0..4_u32);
+        fields.prop_map(|(id, value, pushed, cpu)| ts_row { id, value, pushed, cpu, ..Default::default() })
+    }
+
+    fn rows(of: &[ts_row]) -> Rows {
+        Rows::new(of.iter().flat_map(|row| bpf::as_bytes(row).to_vec()).collect(), size_of::<ts_row>())
+    }
+
+    proptest! {
+        /// Each object once, with the largest of its values and the CPUs of its recent pushes; the largest value first, and of
+        /// equal values the object with the lower id.
+        #[test]
+        fn it_is_what_a_plain_model_makes_of_the_rows(
+            sections in prop::collection::vec(prop::collection::vec(row(), 0..8), 0..4),
+            since in prop::option::of(0..10_u64),
+        ) {
+            let mut model = BTreeMap::<u64, (u64, BTreeSet<u32>)>::new();
+            for (cpu, section) in (0..).zip(&sections) {
+                for row in section {
+                    let (value, cpus) = model.entry(row.id).or_default();
+                    *value = (*value).max(row.value);
+                    if since.is_none_or(|since| row.pushed >= since) {
+                        cpus.insert(if row.cpu > 0 { row.cpu - 1 } else { cpu });
+                    }
+                }
+            }
+            let mut wanted: Vec<_> = model.into_iter().map(|(id, (value, cpus))| (id, value, cpus)).collect();
+            wanted.sort_by_key(|(id, value, _)| (std::cmp::Reverse(*value), *id));
+            let sections: Vec<_> = sections.iter().map(|section| rows(section)).collect();
+            let merged = merge((0..).zip(&sections), since, None);
+            let found: Vec<_> =
+                merged.iter().map(|m| (m.row.head.id, m.row.head.value, m.cpus.iter().copied().collect())).collect();
+            prop_assert_eq!(found, wanted);
+            prop_assert!(merged.iter().all(|m| m.cpus.is_sorted()));
+        }
+    }
+}
