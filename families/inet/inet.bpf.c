@@ -21,14 +21,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Whether this is the first segment that the connection receives in this cell. */
-static __always_inline int inet_is_due(struct tcp_sock *tp)
-{
-	u32 start = inet_cell(host_jiffies()) >> 32;
-
-	return (s32)(tp->rcv_tstamp - start) < 0 && (s32)(tcp_data_time(tp) - start) < 0;
-}
-
 /* The connection's object. NULL: the connection has ended, or there is no memory, which is counted. */
 static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_sock *tp)
 {

@@ -132,22 +132,18 @@ static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct ine
 	return host_nothing();
 }
 
-/*
- * Whether the next received segment is due for a record: the last one was received before this cell. In other states than
- * ESTABLISHED no hook sees received segments.
- */
-static __always_inline int inet_will_be_due(struct sock *sk, struct tcp_sock *tp)
+/* Whether this is the first segment that the connection receives in this cell. */
+static __always_inline int inet_is_due(struct tcp_sock *tp)
 {
 	u32 start = inet_cell(host_jiffies()) >> 32;
 
-	return sk->__sk_common.skc_state == TCP_ESTABLISHED && (s32)(tp->rcv_tstamp - start) < 0 &&
-	       (s32)(tcp_data_time(tp) - start) < 0;
+	return (s32)(tp->rcv_tstamp - start) < 0 && (s32)(tcp_data_time(tp) - start) < 0;
 }
 
 /* Whether the connection has been silent for a while, and its next segment is due. */
 static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
 {
-	return inet_will_be_due(sk, tp) &&
+	return sk->__sk_common.skc_state == TCP_ESTABLISHED && inet_is_due(tp) &&
 	       (s32)((u32)host_jiffies() - tcp_last_active(tp)) > (s32)host_jiffies_of_ms(INET_SILENT_MS);
 }
 

@@ -38,6 +38,14 @@ fn write_log(scratch: &Scratch, lines: impl Iterator<Item = String>) -> File {
     log
 }
 
+/// Damages ten bytes of the log from this one on, and returns all bytes of the damaged log.
+fn damage(log: &File, spot: usize) -> Vec<u8> {
+    let mut bytes = fs::read(&log.path).unwrap();
+    bytes[spot..spot + 10].fill(0xff);
+    fs::write(&log.path, &bytes).unwrap();
+    bytes
+}
+
 fn range(scratch: &Scratch) -> (Vec<u64>, Vec<Gap>) {
     range_from(scratch, 0)
 }
@@ -97,9 +105,7 @@ fn of_a_damaged_log_all_that_can_be_read_is_sealed_and_the_log_is_kept() {
     for (spot, reopened) in [(6, false), (6, true), (200, false)] {
         let scratch = Scratch::new(&format!("damaged-{spot}-{reopened}"));
         let log = write_log(&scratch, (0..SNAPSHOTS).map(line));
-        let mut bytes = fs::read(&log.path).unwrap();
-        bytes[spot..spot + 10].fill(0xff);
-        fs::write(&log.path, &bytes).unwrap();
+        let bytes = damage(&log, spot);
         let (mut end, mut kept) = (SNAPSHOTS, None);
         if reopened {
             // The recorder is started again within the hour, and goes on with this log.
@@ -131,9 +137,7 @@ fn of_a_damaged_log_all_that_can_be_read_is_sealed_and_the_log_is_kept() {
 fn a_range_behind_what_is_missing_has_no_gap() {
     let scratch = Scratch::new("behind");
     let log = write_log(&scratch, (0..SNAPSHOTS).map(line));
-    let mut bytes = fs::read(&log.path).unwrap();
-    bytes[6..16].fill(0xff);
-    fs::write(&log.path, &bytes).unwrap();
+    damage(&log, 6);
     // Ten records are missing: the gap ends with the record after them.
     for (from, gap_count) in [(9, 1), (10, 1), (11, 0), (20, 0)] {
         let (numbers, gaps) = range_from(&scratch, from);
