@@ -96,6 +96,15 @@ int host_bank_roll(u32 place);
 		__type(key, u32);                      \
 		__type(value, stored);                 \
 	} name SEC(".maps")
+/* As HOST_ARRAY(), and readers map it. */
+#define HOST_MAPPED_ARRAY(name, entries, stored)       \
+	struct {                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);      \
+		__uint(map_flags, BPF_F_MMAPABLE);     \
+		__uint(max_entries, (entries));        \
+		__type(key, u32);                      \
+		__type(value, stored);                 \
+	} name SEC(".maps")
 #define host_item(name, i)                                                     \
 	({                                                                     \
 		u32 i_ = (i);                                                  \
@@ -103,14 +112,7 @@ int host_bank_roll(u32 place);
 	})
 
 /* One structure for each CPU, which the CPU writes and readers map. User space resizes the map. */
-#define HOST_PER_CPU(name, stored)                     \
-	struct {                                       \
-		__uint(type, BPF_MAP_TYPE_ARRAY);      \
-		__uint(map_flags, BPF_F_MMAPABLE);     \
-		__uint(max_entries, 1);                \
-		__type(key, u32);                      \
-		__type(value, stored);                 \
-	} name SEC(".maps")
+#define HOST_PER_CPU(name, stored) HOST_MAPPED_ARRAY(name, 1, stored)
 #define host_on(name, cpu) host_item(name, cpu)
 
 /* User space resizes both maps. In the first `kept_banks` banks of a CPU, the first `kept_tables` tables keep ended objects. */

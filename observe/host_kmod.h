@@ -182,6 +182,7 @@ static noinline __maybe_unused void host_storage_free_all(struct host_storage *s
 	((typeof((name).value))host_storage_make(&(name).storage, (p), sizeof(*(name).value)))
 
 #define HOST_ARRAY(name, entries, stored) static stored name[entries] __aligned(64) __maybe_unused
+#define HOST_MAPPED_ARRAY(name, entries, stored) HOST_ARRAY(name, entries, stored)
 #define host_item(name, i) ((i) < ARRAY_SIZE(name) ? &(name)[i] : NULL)
 #define HOST_PER_CPU(name, stored) static DEFINE_PER_CPU_ALIGNED(stored, name) __maybe_unused
 #define host_on(name, cpu) ((cpu) < nr_cpu_ids ? per_cpu_ptr(&(name), (cpu)) : NULL)

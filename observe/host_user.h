@@ -37,7 +37,7 @@ static __attribute__((unused)) int host_user_no_memory;
 	static char host_user_banks[HOST_USER_CPUS * (banks_of_cpu)][HOST_USER_BANK] __attribute__((aligned(64)))
 
 #define host_bank(cpu, number)                                                                      \
-	((number) < HOST_BANKS ? (struct ts_bank *)host_user_banks[(cpu) * HOST_BANKS + (number)] : NULL)
+	((u32)(number) < HOST_BANKS ? (struct ts_bank *)host_user_banks[(cpu) * HOST_BANKS + (number)] : NULL)
 
 #define HOST_STORAGE(name, owner, stored)                                                           \
 	static struct {                                                                             \
@@ -97,6 +97,7 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 
 #define HOST_ARRAY(name, entries, stored) \
 	static stored name[entries] __attribute__((aligned(64)))
+#define HOST_MAPPED_ARRAY(name, entries, stored) HOST_ARRAY(name, entries, stored)
 #define host_item(name, i) ((i) < sizeof(name) / sizeof(*(name)) ? &(name)[i] : NULL)
 #define HOST_PER_CPU(name, stored) HOST_ARRAY(name, HOST_USER_CPUS, stored)
 #define host_on(name, cpu) host_item(name, cpu)

@@ -302,6 +302,11 @@ struct bpf_iter__task_file {
 	struct file *file;
 } CORE;
 
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+} CORE;
+
 struct bpf_iter__bpf_map_elem {
 	struct bpf_iter_meta *meta;
 	struct bpf_map *map;

@@ -17,6 +17,14 @@
  *	                 has a KEYED_KEY called `key`
  *	KEYED_BUCKETS    a power of two, up to 2^20; each bucket has KEYED_WAYS objects
  *
+ * and optionally
+ *
+ *	KEYED_MASK       the number of buckets, less one, where user space sizes the maps
+ *	KEYED_WORDS      the words of a key that are in use; the remaining ones are not looked at
+ *	KEYED_BEGUN      called as KEYED_BEGUN(object, hash) once other CPUs see the tag of a new object, and before they can push
+ *	                 to it
+ *	KEYED_MAY_TAKE   KEYED_MAY_TAKE(object, hash): whether a key with this hash may have the place of an object that has ended
+ *
  * A sample may have several banks: an object is found once, and keyed_begin_of() pushes to it in each bank.
  *
  *   K1  A key has two buckets. Its object is in a place of the first bucket, or otherwise of the second. (With one bucket for
@@ -48,6 +56,19 @@
 
 #define KEYED_GRACE_MS 100
 #define KEYED_PLACES (KEYED_BUCKETS * KEYED_WAYS)
+#ifndef KEYED_MASK
+#define KEYED_MASK (KEYED_BUCKETS - 1)
+#endif
+#define KEYED_WORDS_MAX (sizeof(KEYED_KEY) / sizeof(u64))
+#ifndef KEYED_WORDS
+#define KEYED_WORDS KEYED_WORDS_MAX
+#endif
+#ifndef KEYED_BEGUN
+#define KEYED_BEGUN(o, hash) ((void)(hash))
+#endif
+#ifndef KEYED_MAY_TAKE
+#define KEYED_MAY_TAKE(o, hash) 1
+#endif
 
 _Static_assert(sizeof(KEYED_KEY) % sizeof(u64) == 0, "keys are hashed and compared by words");
 _Static_assert(!(KEYED_BUCKETS & (KEYED_BUCKETS - 1)) && KEYED_BUCKETS <= 1 << 20, "a place has 24 bits in an id");
@@ -67,7 +88,7 @@ TS_INLINE u64 keyed_hash(const KEYED_KEY *key, u32 sample)
 	u64 hash = sample + 1;
 	u32 i;
 
-	for (i = 0; i < sizeof(*key) / sizeof(u64); i++) {
+	for (i = 0; i < KEYED_WORDS_MAX && i < KEYED_WORDS; i++) {
 		hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15ULL;
 		hash ^= hash >> 29;
 	}
@@ -76,12 +97,12 @@ TS_INLINE u64 keyed_hash(const KEYED_KEY *key, u32 sample)
 
 TS_INLINE u32 keyed_first(u64 hash)
 {
-	return hash & (KEYED_BUCKETS - 1);
+	return hash & KEYED_MASK;
 }
 
 TS_INLINE u32 keyed_second(u64 hash)
 {
-	return hash >> 24 & (KEYED_BUCKETS - 1);
+	return hash >> 24 & KEYED_MASK;
 }
 
 /* K2 */
@@ -95,7 +116,7 @@ TS_INLINE int keyed_is_of(const KEYED_OBJECT *o, const KEYED_KEY *key, u32 sampl
 	const u64 *a = (const void *)&o->key, *b = (const void *)key;
 	u32 i;
 
-	for (i = 0; i < sizeof(*key) / sizeof(u64); i++)
+	for (i = 0; i < KEYED_WORDS_MAX && i < KEYED_WORDS; i++)
 		if (a[i] != b[i])
 			return 0;
 	return o->keyed.sample == sample;
@@ -243,7 +264,7 @@ TS_APART int keyed_age(u32 place, u64 id, u32 wanted)
 }
 
 /* Take a place in this bucket that has no object. Returns the place, from 1; 0: there is no free place at present. */
-TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now)
+TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now, u64 hash)
 {
 	u32 way;
 
@@ -255,6 +276,8 @@ TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now)
 			continue;
 		if (tag == KEYED_ENDED && now - ts_read(o->keyed.ended) < host_jiffies_of_ms(KEYED_GRACE_MS))
 			continue;
+		if (tag == KEYED_ENDED && !KEYED_MAY_TAKE(o, hash))
+			continue;
 		if (ts_cas(&b->tag[way], tag, KEYED_BUSY))
 			return bucket * KEYED_WAYS + way + 1;
 	}
@@ -262,7 +285,7 @@ TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now)
 }
 
 /* As keyed_take_free(), and ends silent objects (K5): of those with a count one at a time, and only where no place is free. */
-TS_INLINE u32 keyed_take_in(u32 bucket)
+TS_INLINE u32 keyed_take_in(u32 bucket, u64 hash)
 {
 	struct keyed_bucket *b = host_item(buckets, bucket);
 	u64 now = host_jiffies();
@@ -270,7 +293,7 @@ TS_INLINE u32 keyed_take_in(u32 bucket)
 
 	if (!b)
 		return 0;
-	place = keyed_take_free(b, bucket, now);
+	place = keyed_take_free(b, bucket, now, hash);
 	for (way = 0; way < KEYED_WAYS; way++) {
 		u64 tag = ts_read(b->tag[way]);
 
@@ -299,8 +322,10 @@ TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 	o->keyed.sample = sample;
 	o->key = *key;
 	id = keyed_id(hash, incarnation, place);
-	obs_object_begin(&o->keyed.object, sample, id);
+	ts_wmb(); /* a CPU that sees the tag sees no field of an earlier object */
 	ts_write((&b->lock)[ts_bound(way + 1, KEYED_WAYS)], id); /* tag[way], in a form that the verifier believes */
+	KEYED_BEGUN(o, hash);
+	obs_object_begin(&o->keyed.object, sample, id);
 	return 1;
 }
 
@@ -322,9 +347,9 @@ TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 		return 0;
 	place = keyed_find(key, sample);
 	if (!place) {
-		place = keyed_take_in(keyed_first(hash));
+		place = keyed_take_in(keyed_first(hash), hash);
 		if (!place)
-			place = keyed_take_in(keyed_second(hash));
+			place = keyed_take_in(keyed_second(hash), hash);
 		if (place)
 			keyed_place(key, sample, hash, place - 1);
 	}

@@ -140,15 +140,31 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 	ts_bank_leave(bank, 1);
 }
 
-/* The refill iterator of a family whose objects are keyed by value. */
-#define KEYED_REFILL(program)                                                    \
-	SEC("iter/bpf_map_elem") int program(struct bpf_iter__bpf_map_elem *ctx) \
-	{                                                                        \
-		KEYED_OBJECT *o = ctx->value;                                    \
-                                                                                 \
-		if (o && o->keyed.sample == refill.bank / HOST_SAMPLE_BANKS)    \
-			ranked_order_again(o->keyed.object.self, o->keyed.object.id); \
-		return 0;                                                        \
+/*
+ * The refill of a family whose objects are in an array: called for some places at a time, from the first argument on, as many as
+ * the second one says. `obj` is the ts_object of `o`, and `when` tells whether `o` belongs to the sample.
+ */
+#define REFILL_PLACES(program, array, obj, when)                                    \
+	static int program##_at(u32 i, u64 *first)                                  \
+	{                                                                           \
+		typeof((array).value) o = host_item(array, (u32)*first + i);        \
+                                                                                    \
+		if (!o)                                                             \
+			return 1;                                                   \
+		if (when)                                                           \
+			ranked_order_again((obj).self, (obj).id);                   \
+		return 0;                                                           \
+	}                                                                           \
+	SEC("raw_tp") int program(struct bpf_raw_tracepoint_args *ctx)              \
+	{                                                                           \
+		u64 first = ctx->args[0];                                           \
+                                                                                    \
+		bpf_loop(ctx->args[1], program##_at, &first, 0);                    \
+		return 0;                                                           \
 	}
+
+/* As REFILL_PLACES(), for objects that are keyed by value. */
+#define KEYED_REFILL(program) \
+	REFILL_PLACES(program, objects, o->keyed.object, o->keyed.sample == refill.bank / HOST_SAMPLE_BANKS)
 
 #endif /* TOPSTAT_RANKED_SNAPSHOT_BPF_H */

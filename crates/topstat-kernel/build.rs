@@ -27,7 +27,7 @@ fn main() -> Result<()> {
 
     bindings(&root.join("observe/process.h"), &includes, &[], &out.join("process.rs"))?;
     let mut list = String::new();
-    let mut names = Vec::new();
+    let (mut names, mut members) = (Vec::new(), Vec::new());
     for family in folders(&root.join("families"))? {
         let programs = files(&family, ".bpf.c")?;
         if programs.is_empty() {
@@ -62,9 +62,13 @@ fn main() -> Result<()> {
         bindings(&header, &includes, &SHARED_TYPES, &family_out.join("abi.rs"))?;
         layout(&header, &includes, &family_out.join("layout.txt"))?;
         writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
+        // Families that users define at run time have no `family()`.
+        if sources.contains("pub fn family()") {
+            members.push(name.clone());
+        }
         names.push(name);
     }
-    let members: String = names.iter().map(|n| format!("{n}::family(), ")).collect();
+    let members: String = members.iter().map(|n| format!("{n}::family(), ")).collect();
     let layouts: String = names
         .iter()
         .map(|n| format!("(\"{n}\", include_str!(concat!(env!(\"OUT_DIR\"), \"/{n}/layout.txt\"))), "))

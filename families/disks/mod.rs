@@ -40,7 +40,7 @@ pub fn family() -> Family {
             .into_iter()
             .chain(Hook::of_owners("disks"))
             .collect(),
-            |object, maps, _| Refill::over_map(object, &maps.objects, "disks_refill"),
+            |object, maps, _| Refill::over_places(object, &maps.objects, "disks_refill"),
         )
     };
     let fields = [

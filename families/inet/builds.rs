@@ -5,7 +5,7 @@ use super::abi;
 use crate::bpf;
 use crate::family::{Build, Builds, Entries, Keeps, Kind, MapSize, Refill, Settle, Which};
 use crate::hooks::Hook;
-use crate::report::Check;
+use crate::report::{Check, Outcome};
 use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
 
 /// The times at which tables of TCP were switched on: see `peek.bpf.h`.
@@ -60,7 +60,20 @@ pub fn check() -> Vec<Check> {
             by_packets(&format!("for the kernel lacks {}", lacking.join(", ")))
         }
     };
-    vec![Check::ok(NAME, found)]
+    std::iter::once(Check::ok(NAME, found)).chain(sockets()).collect()
+}
+
+/// How snapshots find sockets, where the kernel refuses the best way.
+fn sockets() -> Option<Check> {
+    (!bpf::sockets::are_iterated()).then(|| Check {
+        name: "looking at sockets".to_owned(),
+        outcome: Outcome::Degraded,
+        found: "by the files of all processes, and by the connections of this network namespace, for the kernel refuses \
+                iterators over the sockets in a storage. Elsewhere, what a connection sends after its process has closed it \
+                counts when it ends"
+            .to_owned(),
+        advice: "a kernel that is not hardened so has the other way".to_owned(),
+    })
 }
 
 /// Both builds.
@@ -96,7 +109,7 @@ pub fn builds() -> Builds {
                 object!("inet/inet.bpf.o"),
                 object!("inet/snapshot.bpf.o"),
                 of_tcp.iter().cloned().chain(datagrams).collect(),
-                |object, maps, _| Refill::over_map(object, &maps.objects, "inet_refill"),
+                |object, maps, _| Refill::over_sockets(object, &maps.objects, "inet_refill"),
             )
         }
     };

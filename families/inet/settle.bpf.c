@@ -6,6 +6,7 @@
 #define INET_READER /* see inet.bpf.h */
 #include "inet.bpf.h"
 #include "list.bpf.h"
+#include "observe/sock.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -25,6 +26,8 @@ struct inet_settling {
 	u32 cpu; /* the CPU that has made its newest record */
 	u32 known; /* tables, by bit, whose value is known */
 	u32 claimed;
+	u32 has_lock; /* the connection's */
+	u32 pad;
 	u64 waits; /* amounts are outstanding: run the program again */
 	struct ts_tick tick[INET_TCP_SAMPLES][RECORDS_TABLES]; /* current */
 	u64 at[INET_TCP_SAMPLES][RECORDS_TABLES]; /* the slides, with their epochs, that the ages of shares count from */
@@ -305,7 +308,7 @@ static __noinline int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct
 	inet_taken(&was, o);
 	tables = inet_takes(sk, o, sample, INET_PPS) | inet_takes(sk, o, sample, INET_BPS) |
 		 inet_takes(sk, o, sample, INET_RETRANS);
-	inet_counts(&now, sk, tp, 0);
+	inet_counts(&now, sk, tp, s->has_lock);
 	s->last = tcp_last_active(tp);
 	s->now = now;
 	inet_take(o, &was, &now, &s->more, tables);
@@ -320,44 +323,39 @@ static __always_inline void inet_value_in(struct sock *sk, struct inet_object *o
 		inet_value(g, sample, table);
 }
 
-/* Writes a byte at the end if amounts are outstanding that another reader has taken, or that a hook is writing. */
-SEC("iter/bpf_sk_storage_map")
-int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
+/* The end of a run. Writes a byte if amounts are outstanding that another reader has taken, or that a hook is writing. */
+static __always_inline void inet_settle_end(struct inet_settling *s, struct bpf_iter_meta *meta)
 {
-	struct inet_settling *s = inet_settling();
-	struct sock *sk = ctx->sk;
-	struct inet_object *o;
-	struct tcp_sock *tp;
-	struct record *r;
-	u32 sample;
 	u8 waits = 1;
 
-	if (!s)
-		return 0;
-	if (!sk || !ctx->value) { /* the end of the iteration */
-		moment.jiffies = host_jiffies();
-		moment.ns = ts_precise();
-		if (!ctx->meta->seq_num)
-			return 0;
-		inet_now(s);
-		inet_flush(s);
-		inet_run(-1);
-		if (s->waits || inet_others_run())
-			bpf_seq_write(ctx->meta->seq, &waits, sizeof(waits));
-		return 0;
-	}
-	if (!ctx->meta->seq_num) {
+	moment.jiffies = host_jiffies();
+	moment.ns = ts_precise();
+	if (!meta->seq_num)
+		return;
+	inet_now(s);
+	inet_flush(s);
+	inet_run(-1);
+	if (s->waits || inet_others_run())
+		bpf_seq_write(meta->seq, &waits, sizeof(waits));
+}
+
+static __always_inline void inet_settle_begin(struct inet_settling *s, u64 number)
+{
+	s->has_lock = 0;
+	if (!number) {
 		s->waits = 0;
 		inet_run(1);
 	}
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
-		return 0;
-	o = host_of(objects, sk, sk);
-	if (!o || !inet_object_is_own(o) || inet_is_dead(o))
-		return 0;
-	if (ctx->meta->seq_num % INET_FLUSH == INET_FLUSH - 1)
+	if (number % INET_FLUSH == INET_FLUSH - 1)
 		inet_flush(s);
+}
+
+/* A connection on the list. */
+static __always_inline void inet_settle_one(struct inet_settling *s, struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
+{
+	struct record *r;
+	u32 sample;
+
 	inet_now(s);
 	if (!o->object.id)
 		inet_begin(sk, o);
@@ -374,5 +372,73 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 		inet_unlist(sk, o);
 	else if (ts_read(o->listed) & INET_LEAVING && inet_has_received(sk, tp, ts_read(o->listed)))
 		inet_list(sk, tp, o); /* the hook was skipped, or the connection is in another state */
+}
+
+SEC("iter/bpf_sk_storage_map")
+int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct inet_settling *s = inet_settling();
+	struct sock *sk = ctx->sk;
+	struct inet_object *o;
+	struct tcp_sock *tp;
+
+	if (!s)
+		return 0;
+	if (!sk || !ctx->value) { /* the end of the iteration */
+		inet_settle_end(s, ctx->meta);
+		return 0;
+	}
+	inet_settle_begin(s, ctx->meta->seq_num);
+	tp = bpf_skc_to_tcp_sock(sk);
+	o = tp ? host_of(objects, sk, sk) : NULL;
+	if (o && inet_object_is_own(o) && !inet_is_dead(o))
+		inet_settle_one(s, sk, tp, o);
+	return 0;
+}
+
+/* A connection that may not be on the list. */
+static __always_inline void inet_settle_found(struct inet_settling *s, struct sock *sk)
+{
+	struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+	struct inet_object *o = tp ? host_of(objects, sk, sk) : NULL;
+
+	if (o && inet_object_is_own(o) && !inet_is_dead(o) && ts_read(o->listed) & INET_ON_LIST)
+		inet_settle_one(s, sk, tp, o);
+}
+
+/* As inet_settle(), by the files of all processes. */
+SEC("iter/task_file")
+int inet_settle_files(struct bpf_iter__task_file *ctx)
+{
+	struct inet_settling *s = inet_settling();
+
+	if (!s)
+		return 0;
+	if (!ctx->task || !ctx->file) {
+		inet_settle_end(s, ctx->meta);
+		return 0;
+	}
+	inet_settle_begin(s, ctx->meta->seq_num);
+	inet_settle_found(s, sock_of_file(ctx->file));
+	return 0;
+}
+
+/* As inet_settle(), over the connections of this network namespace, also those that no process has open. The iterator holds the
+ * lock of each. */
+SEC("iter/tcp")
+int inet_settle_hashed(struct bpf_iter__tcp *ctx)
+{
+	struct inet_settling *s = inet_settling();
+	struct sock_common *found = ctx->sk_common;
+
+	if (!s)
+		return 0;
+	if (!found) {
+		inet_settle_end(s, ctx->meta);
+		return 0;
+	}
+	inet_settle_begin(s, ctx->meta->seq_num);
+	s->has_lock = 1;
+	inet_settle_found(s, (struct sock *)bpf_skc_to_tcp_sock(found));
 	return 0;
 }

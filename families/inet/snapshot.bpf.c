@@ -6,6 +6,7 @@
 #define INET_READER /* see inet.bpf.h */
 #include "inet.bpf.h"
 #include "logic.h"
+#include "observe/sock.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -53,5 +54,43 @@ int inet_refill(struct bpf_iter__bpf_sk_storage_map *ctx)
 
 	if (o && o->sample == refill.bank && o->object.self > INET_INIT)
 		ranked_order_again(o->object.self, o->object.id);
+	return 0;
+}
+
+/* Sockets that this refill has found already: there are two ways to a socket, and several processes may have it open. */
+HOST_STORAGE(visited, sk, u64);
+
+static __always_inline void inet_refill_found(struct sock *sk)
+{
+	struct inet_object *o = sk ? host_of(objects, sk, sk) : NULL;
+	u64 *last;
+
+	if (!o || !inet_object_is_own(o) || o->sample != refill.bank || o->object.self <= INET_INIT)
+		return;
+	last = host_make(visited, sk, sk);
+	if (last && *last == refill.number)
+		return;
+	if (last)
+		*last = refill.number;
+	ranked_order_again(o->object.self, o->object.id);
+}
+
+/* As inet_refill(), by the files of all processes. */
+SEC("iter/task_file")
+int inet_refill_files(struct bpf_iter__task_file *ctx)
+{
+	if (ctx->task && ctx->file)
+		inet_refill_found(sock_of_file(ctx->file));
+	return 0;
+}
+
+/* As inet_refill(), over the connections of this network namespace, also those that no process has open. */
+SEC("iter/tcp")
+int inet_refill_hashed(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *found = ctx->sk_common;
+
+	if (found)
+		inet_refill_found((struct sock *)bpf_skc_to_tcp_sock(found));
 	return 0;
 }

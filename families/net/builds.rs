@@ -103,7 +103,7 @@ pub fn builds() -> Builds {
                 object!("net/net.bpf.o"),
                 object!("net/snapshot.bpf.o"),
                 life.iter().chain(&of_tcp).cloned().chain(Hook::of_owners("net")).chain(datagrams).collect(),
-                |object, maps, _| Refill::over_map(object, &maps.objects, "net_refill"),
+                |object, maps, _| Refill::over_places(object, &maps.objects, "net_refill"),
             )
         }
     };

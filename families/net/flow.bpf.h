@@ -31,6 +31,7 @@ enum net_looks {
 	NET_BY_SEGMENT, /* a segment has just arrived */
 	NET_BY_EVENT, /* another event has just happened */
 	NET_BY_READER, /* a snapshot settles */
+	NET_BY_HOLDER, /* a snapshot settles, and holds the connection's lock */
 };
 
 /* Read the current counters. Returns the time of the last activity (jiffies), before a segment that has just arrived. */
@@ -118,7 +119,7 @@ static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_
 	all->found.when = net_cell_of(last);
 	net_count(f, all);
 	ts_release(&all->claim);
-	if (how != NET_BY_READER)
+	if (how < NET_BY_READER)
 		net_list(f, sk);
 	else if (net_is_silent(sk, last))
 		net_unlist(f, sk, looked);

@@ -3,24 +3,20 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 
 use libbpf_rs::{Link, ProgramMut};
 use libbpf_sys::{PERF_COUNT_SW_CPU_CLOCK, perf_event_attr};
 use topstat_model::stacks::Event;
 
-use crate::Error;
+use crate::clock::online_cpus;
+use crate::{Error, perf};
 
 /// From `linux/perf_event.h`.
 const PERF_TYPE_HARDWARE: u32 = 0;
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
 const PERF_COUNT_HW_CACHE_MISSES: u64 = 3;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-/// The bit `freq` of the event's flags: `sample_freq` is given, not `sample_period`.
-const FREQ: usize = 10;
-/// The bit `disabled`: the event counts nothing until a program is attached.
-const DISABLED: usize = 0;
 /// A read also returns the time for which the event was on.
 const PERF_FORMAT_TOTAL_TIME_ENABLED: u64 = 1;
 
@@ -42,19 +38,10 @@ impl CpuEvent {
             Event::CpuClock => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
         };
         let mut attr = perf_event_attr { type_: kind, config, ..Default::default() };
-        attr.size = u32::try_from(size_of::<perf_event_attr>()).expect("some hundred bytes");
         attr.__bindgen_anon_1.sample_freq = hz.into();
         attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED;
-        attr._bitfield_1.set_bit(FREQ, true);
-        attr._bitfield_1.set_bit(DISABLED, true);
-        let cpu_number = libc::c_int::try_from(cpu).map_err(io::Error::other)?;
-        // SAFETY: the structure lives through the call, and contains its own length. All tasks (-1), no group (-1).
-        let fd = unsafe {
-            libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu_number, -1, PERF_FLAG_FD_CLOEXEC)
-        };
-        let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: opened here, and owned by no other object.
-        Ok(Self { cpu, file: unsafe { File::from_raw_fd(fd) } })
+        attr._bitfield_1.set_bit(perf::FREQ, true);
+        Ok(Self { cpu, file: perf::open(attr, cpu)?.into() })
     }
 
     /// Makes each sample run a program. libbpf closes the given descriptor when the link is dropped.
@@ -82,7 +69,7 @@ impl CpuEvent {
 /// # Errors
 /// When neither event is allowed.
 pub fn chosen() -> Result<Event, Error> {
-    let cpu = online()?.first().copied().unwrap_or(0);
+    let cpu = online_cpus()?.first().copied().unwrap_or(0);
     if CpuEvent::open(Event::Cycles, cpu, 1).is_ok() {
         return Ok(Event::Cycles);
     }
@@ -97,7 +84,7 @@ pub fn chosen() -> Result<Event, Error> {
 /// # Errors
 /// The reason why it can't.
 pub fn available(event: Event) -> Result<(), Error> {
-    let cpu = online()?.first().copied().unwrap_or(0);
+    let cpu = online_cpus()?.first().copied().unwrap_or(0);
     let why = |e: io::Error| {
         let advice = match (event, e.raw_os_error()) {
             (Event::CpuClock, _) => "run as root",
@@ -109,43 +96,4 @@ pub fn available(event: Event) -> Result<(), Error> {
         Error::Kernel { what: format!("sample stacks by {}", event.name()), why: format!("unavailable: {e}; {advice}") }
     };
     CpuEvent::open(event, cpu, 1).map(drop).map_err(why)
-}
-
-/// The CPUs that are online.
-///
-/// # Errors
-/// When the kernel does not list them.
-pub fn online() -> Result<Vec<u32>, Error> {
-    let path = "/sys/devices/system/cpu/online";
-    let failed = |why: String| Error::Kernel { what: format!("read {path}"), why };
-    let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
-    ranges(text.trim()).ok_or_else(|| failed(format!("{} is no list of CPUs", text.trim())))
-}
-
-/// The numbers of a list such as `0-3,8`.
-fn ranges(text: &str) -> Option<Vec<u32>> {
-    let mut all = Vec::new();
-    for range in text.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // The kernel's limit on x86 and s390.
-        if last >= 8192 {
-            return None;
-        }
-        all.extend(first..=last);
-    }
-    Some(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ranges;
-
-    #[test]
-    fn cpus_may_have_gaps() {
-        assert_eq!(ranges("0"), Some(vec![0]));
-        assert_eq!(ranges("0-2,8"), Some(vec![0, 1, 2, 8]));
-        assert_eq!(ranges("0-9999"), None);
-        assert_eq!(ranges("x"), None);
-    }
 }

@@ -8,10 +8,8 @@ mod classify;
 mod events;
 mod histograms;
 mod loss;
-mod names;
 mod rules;
 mod sampler;
-mod symbols;
 
 pub use classify::{Classifier, Sampled, Why};
 pub use histograms::{Chosen, Counter};

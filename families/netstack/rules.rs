@@ -7,8 +7,8 @@ use std::path::Path;
 
 use topstat_model::stacks::{Category, Side};
 
-use super::names::plain;
 use crate::Error;
+use crate::symbols::plain;
 
 /// The rules that come with topstat.
 const OWN: &str = include_str!("rules.txt");

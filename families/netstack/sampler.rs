@@ -121,7 +121,7 @@ impl Sampler {
             let advice = "run as root, and set kernel.kptr_restrict to 0 or 1";
             return Err(failed("name", format!("/proc/kallsyms hides where functions are; {advice}")));
         }
-        let cpus = events::online()?;
+        let cpus = crate::clock::online_cpus()?;
         let object = load(options.hz, cpus.len())?;
         let event = match options.event {
             Some(event) => events::available(event).map(|()| event)?,

@@ -41,6 +41,7 @@ pub fn builds() -> Builds {
         maps: vec!["runners", "groups", "waited"],
         sizes: vec![runners()],
         keeps: None,
+        unused: Vec::new(),
     };
     let plain = Build {
         observer: object!("tasks/top.plain.bpf.o"),
@@ -61,6 +62,7 @@ pub fn builds() -> Builds {
         ],
         ways: Vec::new(),
         settle: None,
+        unused: Vec::new(),
         ..full
     };
     let needed = Feature {

@@ -34,15 +34,7 @@ PROCESS_REFILL(top_refill_tasks)
 
 #ifdef TOPSTAT_PLAIN
 
-SEC("iter/bpf_map_elem")
-int top_refill_groups(struct bpf_iter__bpf_map_elem *ctx)
-{
-	struct tasks_group *g = ctx->value;
-
-	if (g)
-		ranked_order_again(g->object.self, g->object.id);
-	return 0;
-}
+REFILL_PLACES(top_refill_groups, groups, o->object, 1)
 
 #else
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Attaches programs, and replaces an attached program.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::path::PathBuf;
 
-use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use libbpf_rs::{
+    Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject, ProgramAttachType, ProgramMut, ProgramType,
+    TracepointCategory, UprobeOpts,
+};
 use rustix::thread::CapabilitySet;
 
-use crate::{Error, Program, bpf};
+use crate::{Error, Program, bpf, perf};
 
 /// How a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +22,60 @@ pub enum At {
     Gate,
 }
 
+/// A place that is known at run time alone. The types of the program and of its gate are set before they are loaded: see [`aim`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A tracepoint, whose arguments the program gets as they are (`tp_btf`).
+    Btf(String),
+    /// A classic tracepoint: the kernel builds a record for the program.
+    Tracepoint {
+        /// The subsystem: `block`.
+        group: String,
+        /// Its name: `block_rq_issue`.
+        name: String,
+    },
+    /// A function of the kernel.
+    Function {
+        /// Its name.
+        name: String,
+        /// At its return, and not at its beginning.
+        at_return: bool,
+    },
+    /// A function of a program or of a library.
+    User {
+        /// The file.
+        path: PathBuf,
+        /// The name of the function; `None`: the offset counts from the beginning of the file.
+        function: Option<String>,
+        /// Bytes behind the beginning of the function.
+        offset: usize,
+        /// At its return, and not at its beginning.
+        at_return: bool,
+    },
+    /// A counter of the kernel's or the CPU's (`perf_event_open`), on one CPU.
+    Counter {
+        /// `PERF_TYPE_…`.
+        kind: u32,
+        /// The number of the counter in its type.
+        config: u64,
+        /// Events from one sample to the next.
+        period: u64,
+        /// The CPU.
+        cpu: u32,
+    },
+}
+
 /// A place where a program is attached.
 #[derive(Clone, Debug)]
 pub struct Hook {
     /// The program's name.
     pub program: String,
+    /// The name of its link among the links of the family: the program's name, unless the program has several links.
+    pub link: String,
     /// How it is attached.
     pub at: At,
+    /// The place, where the program does not name it.
+    pub place: Option<Place>,
     /// The place, for people: `cgroup ingress`.
     pub name: String,
     /// Whether an amount is lost with an event that the kernel keeps from the program (see `skipped.rs`): the program pushes an
@@ -40,7 +91,17 @@ pub struct Hook {
 
 impl Hook {
     fn new(program: &str, at: At, name: String) -> Self {
-        Self { program: program.to_owned(), at, name, losing: false, only_for: &[], with: None, without: None }
+        let (program, link) = (program.to_owned(), program.to_owned());
+        Self { program, link, at, place: None, name, losing: false, only_for: &[], with: None, without: None }
+    }
+
+    /// A program at a place that it does not name, behind a gate. `event` is the place for people.
+    pub fn at(program: &str, place: Place, event: &str) -> Self {
+        let link = match &place {
+            Place::Counter { cpu, .. } => format!("{program}-{cpu}"),
+            _ => program.to_owned(),
+        };
+        Self { link, place: Some(place), ..Self::new(program, At::Gate, event.to_owned()) }
     }
 
     /// A program at this place of the root cgroup: `ingress`.
@@ -135,14 +196,62 @@ pub fn leave_out(object: &mut OpenObject, hook: &Hook) -> Result<(), Error> {
     if hook.at == At::Gate { leave_out_gate(object, hook) } else { Ok(()) }
 }
 
+/// Gives the programs of these hooks, and their gates, the types of their places. The programs read the context as the
+/// definition of their table describes it, so one compiled program serves all types.
+pub fn aim(object: &mut OpenObject, hooks: &[Hook]) -> Result<(), Error> {
+    for hook in hooks {
+        let Some(place) = &hook.place else { continue };
+        for name in [hook.enter(), hook.program.clone()] {
+            let found = object.progs_mut().find(|program| program.name() == &*name);
+            let mut program = found.ok_or_else(|| kernel(format!("aim the program {name}"), &"it is not there"))?;
+            match place {
+                Place::Btf(event) => {
+                    program.set_prog_type(ProgramType::Tracing);
+                    program.set_attach_type(ProgramAttachType::TraceRawTp);
+                    program
+                        .set_attach_target(0, Some(event.clone()))
+                        .map_err(|e| kernel(format!("find the tracepoint {event}"), &e))?;
+                }
+                Place::Tracepoint { .. } => program.set_prog_type(ProgramType::Tracepoint),
+                Place::Function { .. } | Place::User { .. } => program.set_prog_type(ProgramType::Kprobe),
+                Place::Counter { .. } => program.set_prog_type(ProgramType::PerfEvent),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn attach_at(program: &ProgramMut<'_>, place: &Place) -> libbpf_rs::Result<Link> {
+    match place {
+        Place::Btf(_) => program.attach_trace(),
+        Place::Tracepoint { group, name } => program.attach_tracepoint(TracepointCategory::Custom(group.clone()), name),
+        Place::Function { name, at_return } => program.attach_kprobe(*at_return, name),
+        Place::User { path, function, offset, at_return } => {
+            let options = UprobeOpts { retprobe: *at_return, func_name: function.clone(), ..UprobeOpts::default() };
+            const ALL_PROCESSES: i32 = -1;
+            program.attach_uprobe_with_opts(ALL_PROCESSES, path, *offset, options)
+        }
+        Place::Counter { kind, config, period, cpu } => {
+            let counter = perf::every(*kind, *config, *period, *cpu)?;
+            // The link has the counter from now on.
+            program.attach_perf_event(counter.into_raw_fd())
+        }
+    }
+}
+
 /// Attaches a program, behind its gate if there are gates. Dropping the link detaches it, unless the link is pinned.
 pub fn attach(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>, gates: bool) -> Result<Link, Error> {
     let link = match hook.at {
         At::Cgroup => bpf::program(object, &hook.program)?.attach_cgroup(cgroup.as_raw_fd()),
-        At::Gate if !gates => bpf::program(object, &hook.program)?.attach(),
         At::Gate => {
-            enter(object, hook, &bpf::map(object, &hook.gate())?)?;
-            bpf::program(object, &hook.enter())?.attach()
+            let name = if gates {
+                enter(object, hook, &bpf::map(object, &hook.gate())?)?;
+                hook.enter()
+            } else {
+                hook.program.clone()
+            };
+            let program = bpf::program(object, &name)?;
+            hook.place.as_ref().map_or_else(|| program.attach(), |place| attach_at(&program, place))
         }
     };
     link.map_err(|e| {

@@ -23,12 +23,14 @@ mod module;
 mod nowhere;
 mod options;
 mod path_cache;
+mod perf;
 pub mod pinned;
 mod process;
 mod ranking;
 mod report;
 mod skipped;
 mod state;
+mod symbols;
 mod udp;
 
 pub use bpf::{Verified, found};
@@ -37,7 +39,7 @@ pub use cgroup::remembered as remembered_paths;
 pub use check::{check, verify};
 pub use clock::possible_cpus;
 pub use error::Error;
-pub use families::{account, capture, netstack, snmp};
+pub use families::{account, capture, custom, netstack, snmp};
 #[cfg(feature = "bench")]
 pub use families::{inet::bench, tasks};
 pub use family::{

@@ -84,7 +84,8 @@ impl Maps {
     }
 }
 
-fn first(map: &MapHandle) -> Option<Vec<u8>> {
+/// The first value of a map.
+pub fn first(map: &MapHandle) -> Option<Vec<u8>> {
     map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()
 }
 

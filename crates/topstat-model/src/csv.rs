@@ -99,7 +99,7 @@ fn of_field(field: &Field) -> Cow<'_, str> {
         Field::Text(text) => self::text(text),
         Field::True => "true".into(),
         Field::None => "".into(),
-        Field::Ip(_) | Field::U64(_) => field.to_string().into(),
+        Field::Ip(_) | Field::U64(_) | Field::Negative(_) => field.to_string().into(),
     }
 }
 

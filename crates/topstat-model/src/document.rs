@@ -248,6 +248,7 @@ fn field(value: Scalar<'_>, kind: ColumnKind) -> Field {
         Scalar::Number(number) => Field::U64(number),
         Scalar::Null => Field::None,
         Scalar::Other(Value::Bool(true)) => Field::True,
+        Scalar::Other(Value::Number(number)) if number.is_i64() => number.as_i64().map_or(Field::None, Field::from),
         Scalar::Other(other) => Field::Text(other.to_string()),
     }
 }

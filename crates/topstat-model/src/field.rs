@@ -80,6 +80,8 @@ pub enum Field {
     Ip(IpAddr),
     /// A number, written in full in every output.
     U64(u64),
+    /// A number below 0, written in full in every output.
+    Negative(i64),
     /// A text from the kernel or a user: may contain any characters, including control characters. Writers make it safe.
     Text(String),
     /// The mark is set: `true` in JSON and CSV, `yes` in text and `stat`.
@@ -110,6 +112,7 @@ impl fmt::Display for Field {
         match self {
             Self::Ip(ip) => ip.fmt(f),
             Self::U64(number) => number.fmt(f),
+            Self::Negative(number) => number.fmt(f),
             Self::Text(text) => f.pad(&escape(text)),
             Self::True => f.pad("yes"),
             Self::None => f.pad("-"),
@@ -126,6 +129,12 @@ impl From<IpAddr> for Field {
 impl From<u64> for Field {
     fn from(number: u64) -> Self {
         Self::U64(number)
+    }
+}
+
+impl From<i64> for Field {
+    fn from(number: i64) -> Self {
+        u64::try_from(number).map_or(Self::Negative(number), Self::U64)
     }
 }
 
@@ -178,6 +187,7 @@ mod tests {
     #[test]
     fn fields_come_from_what_samples_have() {
         assert_eq!(Field::from(80_u16), Field::U64(80));
+        assert_eq!((Field::from(7_i64), Field::from(-7_i64)), (Field::U64(7), Field::Negative(-7)));
         assert_eq!(Field::from(None::<u32>), Field::None);
         assert_eq!(Field::from(Some("a\tb")).to_string(), "a\\x09b");
     }

@@ -214,6 +214,7 @@ impl Serialize for FieldView<'_> {
         match self.0 {
             Field::Ip(ip) => serializer.collect_str(ip),
             Field::U64(number) => serializer.serialize_u64(*number),
+            Field::Negative(number) => serializer.serialize_i64(*number),
             Field::Text(text) => serializer.serialize_str(text),
             Field::True => serializer.serialize_bool(true),
             Field::None => serializer.serialize_none(),

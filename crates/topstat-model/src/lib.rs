@@ -17,7 +17,8 @@
 //! stacks in an interval. An [`interval::Interval`] has the usage of the CPUs by all tasks between two instants, a
 //! [`counters::Counters`] the values of counters of the kernel.
 //!
-//! [`events`] are single events, one by one. A [`filter`] chooses among all things that have columns.
+//! [`events`] are single events, one by one. A [`filter`] chooses among all things that have columns. A [`definition`] describes
+//! a table that a user defines.
 //!
 //! Snapshots, histograms, and the pictures of profiles, intervals and counters are kinds of [`Reading`]. A [`Sink`] writes
 //! readings of any kind: text, JSON or CSV, one after the other.
@@ -36,6 +37,7 @@
 mod check;
 pub mod counters;
 pub mod csv;
+pub mod definition;
 pub mod document;
 pub mod dump;
 pub mod events;

@@ -131,6 +131,7 @@ fn compare(a: &Row, b: &Row, sort: SortBy) -> Ordering {
 /// Orders numbers and addresses by size, texts by their characters, and empty fields last.
 fn field_order(a: Option<&Field>, b: Option<&Field>) -> Ordering {
     let kind = |field: Option<&Field>| match field {
+        Some(Field::Negative(_)) => -1,
         Some(Field::U64(_)) => 0,
         Some(Field::Ip(_)) => 1,
         Some(Field::Text(_)) => 2,
@@ -139,6 +140,7 @@ fn field_order(a: Option<&Field>, b: Option<&Field>) -> Ordering {
     };
     match (a, b) {
         (Some(Field::U64(a)), Some(Field::U64(b))) => a.cmp(b),
+        (Some(Field::Negative(a)), Some(Field::Negative(b))) => a.cmp(b),
         (Some(Field::Ip(a)), Some(Field::Ip(b))) => a.cmp(b),
         (Some(Field::Text(a)), Some(Field::Text(b))) => a.cmp(b),
         _ => kind(a).cmp(&kind(b)),

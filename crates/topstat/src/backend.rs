@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
+use topstat_kernel::custom::{self, Listed, PinnedTable, System, Trouble};
 use topstat_kernel::netstack::{self, Chosen, Classifier, Counter, Sampler};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
 use topstat_kernel::snmp::{Reader, Select, Wish};
@@ -16,6 +17,7 @@ use topstat_kernel::{
     events,
 };
 use topstat_model::counters::Counters;
+use topstat_model::definition::Definition;
 use topstat_model::events::Event;
 use topstat_model::histograms::{Histograms, Subject};
 use topstat_model::interval::{Each, Interval, Task};
@@ -29,6 +31,34 @@ pub trait Backend {
     ///
     /// See [`topstat_kernel::load`].
     fn load(&mut self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error>;
+
+    /// Adds a table of the user's own to the catalogue: see [`custom::add`].
+    ///
+    /// # Errors
+    ///
+    /// See [`custom::add`].
+    fn define(&mut self, sample: &str, table: &str, definition: &Definition) -> Result<(), Trouble>;
+
+    /// The tables of users' own that are pinned: see [`custom::pinned`].
+    ///
+    /// # Errors
+    ///
+    /// When this is not permitted.
+    fn defined(&mut self, pins: &Path) -> Result<Vec<PinnedTable>, Error>;
+
+    /// Removes the pinned tables of users' own whose paths are not among these: see [`custom::keep`].
+    ///
+    /// # Errors
+    ///
+    /// When a pin can't be removed.
+    fn keep_defined(&mut self, pins: &Path, paths: &[&str]) -> Result<Vec<String>, Error>;
+
+    /// The events whose names match a pattern, with their fields: see [`custom::events`].
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's list can't be read, in the words for the user.
+    fn events_of(&mut self, pattern: &str) -> Result<Vec<(String, Vec<Listed>)>, String>;
 
     /// Opens the pinned state of a family, for reading and setting; `None` if nothing is pinned.
     ///
@@ -259,6 +289,22 @@ pub struct Kernel;
 impl Backend for Kernel {
     fn load(&mut self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error> {
         topstat_kernel::load(tables, options)
+    }
+
+    fn define(&mut self, sample: &str, table: &str, definition: &Definition) -> Result<(), Trouble> {
+        custom::add(sample, table, definition, &System::new()).map(drop)
+    }
+
+    fn defined(&mut self, pins: &Path) -> Result<Vec<PinnedTable>, Error> {
+        custom::pinned(&Pins::at(pins))
+    }
+
+    fn keep_defined(&mut self, pins: &Path, paths: &[&str]) -> Result<Vec<String>, Error> {
+        custom::keep(&Pins::at(pins), paths)
+    }
+
+    fn events_of(&mut self, pattern: &str) -> Result<Vec<(String, Vec<Listed>)>, String> {
+        custom::events(&System::new(), pattern)
     }
 
     fn open(&mut self, pins: &Path, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error> {

@@ -16,6 +16,7 @@ mod backend;
 mod commands;
 mod config;
 mod console;
+mod custom;
 mod daemon;
 mod error;
 mod files;

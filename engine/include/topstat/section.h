@@ -59,6 +59,7 @@ struct ts_refill {
 	u32 table;
 	u64 objects; /* objects that it has looked at */
 	u64 skipped; /* objects that it has not ordered, because the claim was taken */
+	u64 number; /* of this refill of the reader */
 };
 
 /* Begin a section at an instant; 0: at the present time. See ts_tick_now(). */

@@ -5,6 +5,7 @@
 
 mod bytes;
 mod config;
+mod definition;
 // Modules of the engine's own tests: the engine's fuzz target does the same as its property tests.
 #[allow(missing_docs)]
 #[path = "../../../engine/tests/properties/driver.rs"]
@@ -16,6 +17,10 @@ mod model;
 #[path = "../../../engine/tests/properties/ops.rs"]
 mod ops;
 mod pins;
+// The promises that the property tests of the parser verify.
+#[allow(missing_docs)]
+#[path = "../../../crates/topstat-model/tests/definition/promises.rs"]
+mod promises;
 mod tree;
 
 /// A fuzz target.
@@ -33,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "config", run: config::run },
     Target { name: "tree", run: tree::run },
     Target { name: "pins", run: pins::run },
+    Target { name: "definition", run: definition::run },
 ];
 
 /// The target with this name.

@@ -47,13 +47,18 @@ impl Place {
     /// A place as [`Self::of_sockets`] makes it, with this text before the settings that switch the other samples off.
     pub fn configured(text: &str) -> Self {
         let place = Self::new();
+        place.configure(text);
+        place
+    }
+
+    /// Writes the configuration of the next daemons, as [`Self::configured`] does.
+    pub fn configure(&self, text: &str) {
         let sockets = crate::nest::inet();
         let is_other =
             |sample: &&Arc<topstat_kernel::SampleInfo>| sockets.samples.iter().all(|other| other.name != sample.name);
         let off = |sample: &Arc<topstat_kernel::SampleInfo>| format!("[samples.{}]\nenabled = false\n", sample.name);
         let others: String = topstat_kernel::samples().iter().filter(is_other).map(off).collect();
-        fs::write(place.config(), format!("{text}\n{others}")).expect("write a configuration");
-        place
+        fs::write(self.config(), format!("{text}\n{others}")).expect("write a configuration");
     }
 
     /// The path of the configuration. The file may be absent.

@@ -37,6 +37,10 @@ pub enum Need {
     CgroupsOfBoth,
     /// A kernel that mounts FUSE.
     Fuse,
+    /// The kernel's descriptions of its tracepoints, which root can mount.
+    Tracefs,
+    /// A kernel that lets programs be attached to its functions by perf events.
+    Kprobes,
     /// A separate `net.core.optmem_max` for each network namespace.
     OptmemPerNetns,
     /// Delay accounting, and taskstats for the comparison.
@@ -106,6 +110,16 @@ fn not_a_guest(does: &str) -> Option<String> {
 const SYSTEMD_OFFLINE: u32 = 250;
 
 /// Why systemd-analyze does not meet the need.
+/// Mounts tracefs where it is not mounted yet.
+fn no_tracefs() -> Option<String> {
+    const PATH: &str = "/sys/kernel/tracing";
+    if std::path::Path::new(PATH).join("events").is_dir() {
+        return None;
+    }
+    let mounted = rustix::mount::mount("tracefs", PATH, "tracefs", rustix::mount::MountFlags::empty(), None);
+    mounted.err().map(|e| format!("needs tracefs, and it can't be mounted at {PATH}: {e}"))
+}
+
 fn no_analyze() -> Option<String> {
     let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
     match asked {
@@ -168,6 +182,10 @@ impl Need {
             Need::CgroupV1 => cgroup::v1_missing(),
             Need::CgroupsOfBoth => cgroup::hybrid_missing(),
             Need::Fuse => std::fs::File::open("/dev/fuse").err().map(|e| format!("needs FUSE: /dev/fuse: {e}")),
+            Need::Tracefs => no_tracefs(),
+            Need::Kprobes => std::fs::metadata("/sys/bus/event_source/devices/kprobe")
+                .err()
+                .map(|e| format!("needs kprobes: /sys/bus/event_source/devices/kprobe: {e}")),
             Need::OptmemPerNetns => netns::optmem_missing(),
             Need::Delays => taskstats::missing(),
             Need::BlockDevice => scratch::no_device(),

@@ -298,6 +298,8 @@ impl Columns {
         match (kind, text.parse()) {
             (ColumnKind::Address, Ok(ip)) => Field::Ip(ip),
             (ColumnKind::Mark, _) => Field::True,
+            // Columns of numbers in which one is below 0 are texts.
+            (ColumnKind::Id, _) if text.parse::<i64>().is_ok() => text.parse::<i64>().map_or(Field::None, Field::from),
             _ => Field::Text(text.to_owned()),
         }
     }

@@ -173,6 +173,7 @@ impl Cells {
             (Field::None, _) => self.null(),
             (Field::U64(number), Holds::Number | Holds::Value) => self.number(*number),
             (Field::U64(number), _) => self.text(&number.to_string()),
+            (Field::Negative(number), _) => self.text(&number.to_string()),
             (Field::Ip(ip), _) => self.text(&ip.to_string()),
             (Field::Text(text), _) => self.text(text),
             (Field::True, _) => self.text("true"),

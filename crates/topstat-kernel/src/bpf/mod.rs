@@ -17,6 +17,7 @@ use crate::Error;
 use undisturbed::Undisturbed;
 
 pub mod atomics;
+pub mod sockets;
 mod undisturbed;
 mod verified;
 
@@ -83,6 +84,7 @@ pub fn open(name: &str, bytes: &[u8]) -> Result<OpenObject, Error> {
 
 /// Creates the maps and has the kernel verify the programs.
 pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
+    sockets::leave_out(&mut object);
     let logs = verified::Logs::ask(name, &mut object);
     let types: Vec<_> = object.maps().filter(|map| map.autocreate()).map(|map| map.map_type()).collect();
     let what = || format!("load the eBPF programs of {name}");

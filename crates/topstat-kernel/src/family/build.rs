@@ -85,6 +85,8 @@ pub struct Build {
     pub sizes: Vec<MapSize>,
     /// State that is kept of ended objects, whose rows stay until they have aged out.
     pub keeps: Option<Keeps>,
+    /// Hooks of the compiled programs that are not for this family.
+    pub unused: Vec<Hook>,
 }
 
 /// State that is kept of ended objects: see the engine's `keep.h`.
@@ -135,6 +137,8 @@ pub enum Entries {
     Cpus,
     /// One for each group that can be told apart: [`Options::groups`].
     Groups,
+    /// This number.
+    Fixed(u32),
 }
 
 /// All builds of a family, and the choice of one for this kernel.
@@ -326,6 +330,7 @@ impl Build {
             maps: Vec::new(),
             sizes: Vec::new(),
             keeps: None,
+            unused: Vec::new(),
         }
     }
 
@@ -350,6 +355,7 @@ impl MapSize {
         let entries = match self.entries {
             Entries::Cpus => cpus,
             Entries::Groups => groups,
+            Entries::Fixed(entries) => entries,
         };
         bpf::resize(object, self.map, self.value, entries)
     }

@@ -9,6 +9,8 @@ use crate::{Error, MAX_GROUPS, Options, bpf, clock, process};
 pub struct Constants {
     size: usize,
     fields: Vec<(usize, Constant)>,
+    /// The bytes where no field sets others, from an offset on.
+    given: (usize, Vec<u8>),
 }
 
 /// The meaning of a field of the constants.
@@ -31,7 +33,19 @@ pub enum Constant {
 impl Constants {
     /// A structure of `size` bytes, with these fields at these offsets.
     pub fn new(size: usize, fields: impl IntoIterator<Item = (usize, Constant)>) -> Self {
-        Self { size, fields: fields.into_iter().collect() }
+        Self { size, fields: fields.into_iter().collect(), given: (0, Vec::new()) }
+    }
+
+    /// These constants, with these bytes at this offset.
+    #[must_use]
+    pub fn with(self, at: usize, bytes: Vec<u8>) -> Self {
+        Self { given: (at, bytes), ..self }
+    }
+
+    /// Whether the constants of loaded programs have the bytes of [`Self::with`].
+    pub fn are_given(&self, bytes: &[u8]) -> bool {
+        let (at, given) = &self.given;
+        bytes.get(*at..).is_some_and(|bytes| bytes.starts_with(given))
     }
 
     /// Its bytes, for tables of this shape and programs of this build.
@@ -41,6 +55,7 @@ impl Constants {
             let field = bytes.get_mut(at..at + value.len());
             field.expect("a field of the structure").copy_from_slice(value);
         };
+        put(self.given.0, &self.given.1);
         put(0, bpf::as_bytes(shape));
         for &(at, constant) in &self.fields {
             let number = match constant {

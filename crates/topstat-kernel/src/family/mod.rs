@@ -7,21 +7,21 @@
 mod build;
 pub mod columns;
 mod constants;
+mod event;
 mod row;
 mod sample;
 mod streaming;
 
 use std::mem::size_of;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use libbpf_rs::{Link, MapHandle, Object};
+use libbpf_rs::{Link, MapCore as _, MapHandle, Object};
 use topstat_engine::ts_tick;
 use topstat_model::interval::{Each, Interval};
 
 pub use build::{Build, Builds, Entries, Feature, Keeps, MapSize, Probe, Probes, Settle, Which};
 pub use constants::{Constant, Constants};
-pub use row::{FieldAt, Filter, FilterBy, RowColumn, describe};
+pub use row::{EventField, EventFormat, FieldAt, Filter, FilterBy, RowColumn, describe};
 pub use sample::{SampleInfo, TableInfo, Variant, names_of};
 pub use streaming::{EventKind, Payload, Streaming};
 
@@ -191,6 +191,51 @@ pub struct Ranked {
     pub lost: Vec<OwnLost>,
     /// A row that no CPU ranks.
     pub unranked: Option<UnrankedRow>,
+    /// How amounts are bounded that a row may lack, where objects displace each other.
+    pub doubt: Option<Doubt>,
+    /// The text that its constants were made of, where users define it.
+    pub definition: Option<Defined>,
+    /// Options of its tables that precede the user's general ones: its definition has them.
+    pub own: OwnOptions,
+}
+
+/// Objects whose number is bounded, and of which the large ones displace the small ones: what a row may lack of its true value.
+#[derive(Clone, Copy, Debug)]
+pub struct Doubt {
+    /// The offset, in a row, of a `u64`: its value may be too low by this amount.
+    pub missing: usize,
+    /// The map of the amounts that were refused, one of [`Build::maps`]: each value begins with a `ts_window`. No object, with a
+    /// row or without, lacks more than the largest of these windows.
+    pub refused: &'static str,
+}
+
+/// See [`Ranked::definition`].
+#[derive(Clone, Debug)]
+pub struct Defined {
+    /// The text.
+    pub text: String,
+    /// The offset of the text, with a zero behind it, in the constants.
+    pub at: usize,
+}
+
+/// See [`Ranked::own`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnOptions {
+    /// As [`Options::top`].
+    pub top: Option<u32>,
+    /// As [`Options::period_ms`].
+    pub period_ms: Option<u32>,
+}
+
+impl OwnOptions {
+    /// The user's options, with these in their place where there are any.
+    pub fn or(self, options: &Options) -> Options {
+        Options {
+            top: self.top.unwrap_or(options.top),
+            period_ms: self.period_ms.unwrap_or(options.period_ms),
+            ..options.clone()
+        }
+    }
 }
 
 impl Ranked {
@@ -208,6 +253,9 @@ impl Ranked {
             parts: Vec::new(),
             lost: Vec::new(),
             unranked: None,
+            doubt: None,
+            definition: None,
+            own: OwnOptions::default(),
         }
     }
 }
@@ -295,21 +343,51 @@ impl Objects {
     }
 }
 
+/// A way over objects.
+pub enum Walk {
+    /// An iterator, which is read out.
+    Iterator(Link),
+    /// A program that is called for some places of an array at a time (`REFILL_PLACES`), and the number of places.
+    Places(bpf::Runner, u32),
+}
+
+/// What a refill finds. If it does not find all objects, it proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finds {
+    /// All objects.
+    All,
+    /// All objects, if it has found as many as exist.
+    AllIfAsMany,
+    /// Perhaps not all.
+    Some,
+}
+
 /// How all objects of a sample are ordered again.
 pub struct Refill {
-    /// Iterators, which are read out one after the other.
-    pub iterators: Vec<Link>,
-    /// Whether they find all objects; if they don't, they prove nothing.
-    pub whole: bool,
+    /// One after the other.
+    pub walks: Vec<Walk>,
+    /// What they find.
+    pub finds: Finds,
 }
 
 impl Refill {
-    /// A refill by a program that goes over all entries of a map: the storage, or the hash, of the objects.
+    /// A refill by a program that is called for the places of an array.
+    ///
+    /// # Errors
+    /// There is no program of this name.
+    pub fn over_places(object: &Object, array: &MapHandle, program: &str) -> Result<Self, Error> {
+        let walk = Walk::Places(bpf::Runner::new(object, program)?, array.max_entries());
+        Ok(Self { walks: vec![walk], finds: Finds::All })
+    }
+
+    /// A refill over the sockets in a storage: see [`bpf::sockets`].
     ///
     /// # Errors
     /// The kernel does not attach the program.
-    pub fn over_map(object: &Object, map: &MapHandle, program: &str) -> Result<Self, Error> {
-        Self::by(program, bpf::program(object, program)?.attach_iter(map.as_fd()))
+    pub fn over_sockets(object: &Object, storage: &MapHandle, program: &str) -> Result<Self, Error> {
+        let finds = if bpf::sockets::are_iterated() { Finds::All } else { Finds::AllIfAsMany };
+        let iterators = bpf::sockets::iterate(object, storage, program)?;
+        Ok(Self { walks: iterators.into_iter().map(Walk::Iterator).collect(), finds })
     }
 
     /// A refill by a program that goes over all tasks.
@@ -322,6 +400,6 @@ impl Refill {
 
     fn by(program: &str, attached: libbpf_rs::Result<Link>) -> Result<Self, Error> {
         let failed = |e: libbpf_rs::Error| Error::Kernel { what: format!("attach {program}"), why: format!("{e:#}") };
-        Ok(Self { iterators: vec![attached.map_err(failed)?], whole: true })
+        Ok(Self { walks: vec![Walk::Iterator(attached.map_err(failed)?)], finds: Finds::All })
     }
 }

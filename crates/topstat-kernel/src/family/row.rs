@@ -3,7 +3,9 @@
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
+use topstat_engine::abi::ts_row;
 use topstat_model::{Column, ColumnKind, Field};
 
 use crate::cgroup::Paths;
@@ -22,7 +24,7 @@ pub struct RowColumn {
 }
 
 /// The place of a field, by offsets in the row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum FieldAt {
     /// `u16`.
     U16(usize),
@@ -59,6 +61,60 @@ pub enum FieldAt {
     Container,
     /// In no row: the reader of counters gives the value itself.
     Told,
+    /// A field of an event, in the words of a key that begin at this offset.
+    Event(usize, Arc<EventField>),
+    /// The mean amount of an event: the row's value, divided by the `u64` at this offset.
+    Mean(usize),
+    /// The most that the row's true value can be: its value and the `u64` at this offset. 0 there is no value.
+    AtMost(usize),
+}
+
+/// A field of an event: how its words are shown.
+#[derive(Clone, Debug)]
+pub struct EventField {
+    /// Its bytes; of a text, the most bytes with the zero at the end.
+    pub size: usize,
+    /// How it is shown.
+    pub format: EventFormat,
+    /// The names of its values, or of its bits.
+    pub names: Arc<[(u64, String)]>,
+    /// Whether a text that fills all its bytes may have been longer.
+    pub may_be_cut: bool,
+}
+
+/// How a field of an event is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventFormat {
+    /// A number.
+    Unsigned,
+    /// A number that may be below 0.
+    Signed,
+    /// A number of base 16: an address in memory.
+    Hex,
+    /// A text.
+    Text,
+    /// An address of IPv4, 4 bytes.
+    Ipv4,
+    /// An address of IPv6, 16 bytes.
+    Ipv6,
+    /// An address of a network device, 6 bytes.
+    Mac,
+    /// Any bytes, in base 16.
+    Bytes,
+    /// The kernel's number of a device (`MKDEV`): `259:0`.
+    Device,
+    /// The address of a function of the kernel, with the offset in it.
+    Symbol,
+    /// The id of a control group.
+    Cgroup,
+    /// The id of a control group, shown as the container that it belongs to.
+    Container,
+    /// A value with a name.
+    Named,
+    /// Bits with names.
+    Flags,
+    /// `true` or `false`.
+    Bool,
 }
 
 /// An option by which rows are chosen.
@@ -113,11 +169,11 @@ impl RowColumn {
 /// The fields of a row. A value that the row does not have is unknown.
 pub fn describe(columns: &[RowColumn], row: &[u8], paths: &mut Paths) -> Vec<Field> {
     let mut path = None;
-    columns.iter().map(|column| field(column.from, row, paths, &mut path).unwrap_or(Field::None)).collect()
+    columns.iter().map(|column| field(&column.from, row, paths, &mut path).unwrap_or(Field::None)).collect()
 }
 
-fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>) -> Option<Field> {
-    Some(match from {
+fn field(from: &FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>) -> Option<Field> {
+    Some(match *from {
         FieldAt::U16(at) => Field::U64(u16::from_ne_bytes(chunk(row, at)?).into()),
         FieldAt::U32(at) => Field::U64(u32::from_ne_bytes(chunk(row, at)?).into()),
         FieldAt::U64(at) => Field::U64(u64::from_ne_bytes(chunk(row, at)?)),
@@ -144,8 +200,19 @@ fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>
             path.clone().into()
         }
         FieldAt::Told => return None,
+        FieldAt::Event(at, ref of) => of.shown(row.get(at..)?, paths)?,
+        FieldAt::Mean(at) => Field::U64(value(row)?.checked_div(u64::from_ne_bytes(chunk(row, at)?))?),
+        FieldAt::AtMost(at) => {
+            let missing = Some(u64::from_ne_bytes(chunk(row, at)?)).filter(|missing| *missing != 0)?;
+            Field::U64(value(row)?.saturating_add(missing))
+        }
         FieldAt::Container => path.as_deref().and_then(container).map(str::to_owned).into(),
     })
+}
+
+/// The value of a row.
+fn value(row: &[u8]) -> Option<u64> {
+    Some(u64::from_ne_bytes(chunk(row, offset_of!(ts_row, value))?))
 }
 
 /// The text of a kernel error, by its number.

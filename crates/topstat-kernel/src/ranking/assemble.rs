@@ -53,6 +53,8 @@ pub struct Read<'a> {
     pub totals: Vec<u64>,
     /// A bound of the amounts that were refused to objects without a row: see T6 in the engine's `table.h`.
     pub refused: u64,
+    /// See [`Doubt::missing`](crate::family::Doubt::missing).
+    pub missing_at: Option<usize>,
     /// Whether all objects that were pushed have been ordered just now, whatever the delay.
     pub settled: bool,
     /// See [`Ranked::unranked`](crate::family::Ranked::unranked): one row, or none.
@@ -72,7 +74,7 @@ pub struct Read<'a> {
 /// Assembles the snapshot. Also returns whether it has unproven rows that ordering all objects again would prove.
 pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), Error> {
     let Read { table, time, sections, mut totals, refused, settled, unranked, parts, .. } = read;
-    let Read { top, objects, lost, lost_now, cpu_rows, .. } = read;
+    let Read { top, objects, lost, lost_now, cpu_rows, missing_at, .. } = read;
     let info = table.info;
     let tick = sections[0].head.tick;
     let scale = scale(info.unit);
@@ -112,7 +114,7 @@ pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), E
     };
     // Ordering again does not find objects that have ended (T8).
     let unordered = (proven(missed, 0) as usize) < rows.len();
-    let proven = proven(missed.max(ended), refused);
+    let proven = proven(missed.max(ended), refused).min(in_order(&merged, rows.len(), missing_at));
     let mut cpus = Vec::with_capacity(sections.len());
     for (section, total) in first(sections).zip(&totals) {
         let rows = if cpu_rows { shape.cpu_rows(section, paths) } else { vec![] };
@@ -221,6 +223,26 @@ fn proven(merged: &[Merged<'_>], shown: usize, least: u64) -> u32 {
     u32::try_from(merged.iter().take(shown).take_while(certain).count()).unwrap_or(u32::MAX)
 }
 
+/// The number of shown rows that no later row can exceed, where values may be too low by the amount at this offset of a row.
+fn in_order(merged: &[Merged<'_>], shown: usize, missing_at: Option<usize>) -> u32 {
+    let Some(at) = missing_at else { return u32::MAX };
+    let missing = |row: &Row<'_>| {
+        let bytes = row.bytes.get(at..).and_then(<[u8]>::first_chunk).copied();
+        bytes.map_or(u64::MAX, u64::from_ne_bytes)
+    };
+    // From the last row on: the most that any row behind this one is worth.
+    let (mut most, mut certain) = (0_u64, 0);
+    for (i, m) in merged.iter().enumerate().rev() {
+        if m.row.head.value < most {
+            certain = 0;
+        } else if i < shown {
+            certain += 1;
+        }
+        most = most.max(m.row.head.value.saturating_add(missing(&m.row)));
+    }
+    certain
+}
+
 #[cfg(test)]
 mod tests {
     use topstat_engine::abi::ts_row;
@@ -255,6 +277,7 @@ mod tests {
             sections: &sections,
             totals: vec![total],
             refused,
+            missing_at: None,
             settled: false,
             unranked: Rows::new(vec![], size_of::<ts_row>()),
             parts: &[],

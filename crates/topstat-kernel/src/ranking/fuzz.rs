@@ -87,6 +87,7 @@ fn family_of(
             time: SystemTime::UNIX_EPOCH,
             sections: &taken,
             totals,
+            missing_at: of.ranked.doubt.map(|doubt| doubt.missing),
             refused: sum((0..CPUS).filter_map(|cpu| banks.refused(cpu, sample, number, info.kind, &tick))),
             settled: false,
             unranked: Rows::new(taken[1].rows.iter().next_back().map_or(vec![], |r| r.bytes.to_vec()), of.ranked.row),

@@ -87,7 +87,7 @@ pub fn load(of: &RankedFamily, tables: &[Arc<TableInfo>], options: &Options) -> 
     let (loaded, maps) = Loaded::afresh(of, tables, options, false)?;
     let mut links = HashMap::new();
     loaded.begin(tables, |hook| {
-        links.insert(hook.program.clone(), loaded.attach(hook)?);
+        links.insert(hook.link.clone(), loaded.attach(hook)?);
         Ok(())
     })?;
     let describe = |hook: &Hook| hooks::describe(&loaded.object, hook);
@@ -105,14 +105,14 @@ struct Own {
 impl Attached for Own {
     fn attach(&self, hook: &Hook) -> Result<(), Error> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        if !links.contains_key(&hook.program) {
-            links.insert(hook.program.clone(), self.loaded.attach(hook)?);
+        if !links.contains_key(&hook.link) {
+            links.insert(hook.link.clone(), self.loaded.attach(hook)?);
         }
         Ok(())
     }
 
     fn detach(&self, hook: &Hook) -> Result<(), Error> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&hook.program);
+        self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&hook.link);
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 mod assemble;
 mod banks;
 mod check;
+mod doubts;
 mod ended;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -41,6 +42,7 @@ use crate::maps::Maps;
 use crate::skipped::Skipped;
 use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 use banks::Banks;
+use doubts::Doubts;
 use ended::Ended;
 use settings::{Locked, SharedSettings};
 use settler::{Settled, Settler};
@@ -72,6 +74,8 @@ pub struct Ranking {
     computed: Option<Shared>,
     /// See the engine's `keep.h`.
     ended: Option<Ended>,
+    /// See [`Doubt::refused`](crate::family::Doubt::refused).
+    doubts: Option<Doubts>,
     attached: Box<dyn Attached>,
 }
 
@@ -130,6 +134,7 @@ impl Ranking {
             told: Told { is_ours: shared.is_none(), by_table: Mutex::default() },
             settings: of.settings(&maps, shared)?,
             ended: Ended::of(&maps, of.build().keeps)?,
+            doubts: Doubts::of(&maps, of.ranked.doubt)?,
             of: of.clone(),
             maps,
             programs,
@@ -155,11 +160,17 @@ impl Ranking {
         &self.maps
     }
 
-    /// The number of objects that exist now of a bank's sample.
-    fn census(&self, bank: u32) -> u64 {
+    /// The numbers of objects of a bank's sample that have begun, and that have ended.
+    fn count(&self, bank: u32) -> (u64, u64) {
         let sample = (bank / self.of.ranked.sample_banks) as usize;
         let census: ts_census = self.census.read(0, sample * size_of::<ts_census>());
-        census.begun.saturating_sub(census.ended)
+        (census.begun, census.ended)
+    }
+
+    /// The number of objects that exist now of a bank's sample.
+    fn census(&self, bank: u32) -> u64 {
+        let (begun, ended) = self.count(bank);
+        begun.saturating_sub(ended)
     }
 
     /// Reads its tables: see [`State::reader`].

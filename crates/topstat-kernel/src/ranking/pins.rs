@@ -17,8 +17,8 @@ use super::{Attached, RankedFamily, Ranking};
 use crate::bpffs::{self, Adopted, BUILD, Dir, LINKS, Locked, MAPS, PROGRAMS, Pins, abi_name, abis, build, partial};
 use crate::clock::possible_cpus;
 use crate::hooks::{self, At, Hook};
-use crate::maps::Maps;
-use crate::{Error, Options, Program, State, TableInfo, bpf, cgroup};
+use crate::maps::{Maps, first};
+use crate::{Error, Options, Program, State, TableInfo, bpf, cgroup, process};
 
 /// Opens the pinned state: see [`crate::pinned::open`].
 pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
@@ -36,6 +36,7 @@ pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Er
     let whole = || {
         let Some(dir) = abi.dir(&of.family.name)? else { return Err(unusable(found.path(), &"it is no directory")) };
         let pinned = Pinned::found(of, dir);
+        pinned.is_defined_so()?;
         match pinned.fault()? {
             Some(fault) => Err(unusable(found.path(), &fault)),
             None => pinned.state(),
@@ -65,6 +66,7 @@ pub fn adopt(
     locked.remove_family(&abi, &partial(&of.family.name), &mut Vec::new())?;
     let found = abi.dir(&of.family.name)?.map(|dir| Pinned::found(of, dir));
     if let Some(found) = &found {
+        found.is_defined_so()?;
         found.remove_leftovers()?;
     }
     let (pinned, adopted) = match found {
@@ -168,6 +170,25 @@ impl Pinned {
         })
     }
 
+    /// Checks that the state was made of the definition that the family was made of.
+    ///
+    /// # Errors
+    /// It was made of another one, or the fields of its events have moved since then.
+    fn is_defined_so(&self) -> Result<(), Error> {
+        let Some(own) = &self.of.ranked.definition else { return Ok(()) };
+        let Some(bytes) = self.map(CONSTANTS)?.and_then(|map| first(&map)) else { return Ok(()) };
+        if self.of.ranked.constants.are_given(&bytes) {
+            return Ok(());
+        }
+        let pinned = bytes.get(own.at..).and_then(process::text).unwrap_or_default();
+        let why = match pinned == own.text {
+            true => format!("the fields of its events are not where they were when '{pinned}' was loaded"),
+            false => format!("it counts '{pinned}', and the table of this name is '{}' now", own.text),
+        };
+        let advice = "give the table another name, or end the pinned one with 'topstat unload'".to_owned();
+        Err(Error::Pins { path: self.dir.path().to_owned(), why, advice })
+    }
+
     /// What is wrong with the maps, if they can't be used. It is an error if they can't be read.
     fn fault(&self) -> Result<Option<String>, Error> {
         for name in Maps::names(&self.of.build().maps) {
@@ -189,7 +210,7 @@ impl Pinned {
     /// The link at a hook, and its program's id, if the program is attached and can be replaced.
     fn link(&self, hook: &Hook) -> Result<Option<(Link, u32)>, Error> {
         let Some(links) = self.dir.dir(LINKS)? else { return Ok(None) };
-        let Some(file) = links.pinned(&hook.program)? else { return Ok(None) };
+        let Some(file) = links.pinned(&hook.link)? else { return Ok(None) };
         let link = Link::open(file.object()).map_err(|e| unusable(file.path(), &e))?;
         if !is_a("bpf-link", &link)? {
             return Ok(None);
@@ -393,7 +414,7 @@ impl Pinned {
 
     /// Links of hooks that this build lacks.
     fn surplus(&self, hooks: &[Hook]) -> Result<Vec<String>, Error> {
-        let known = |name: &String| hooks.iter().any(|hook| hook.program == *name);
+        let known = |name: &String| hooks.iter().any(|hook| hook.link == *name);
         let names = self.dir.make(LINKS)?.names()?;
         Ok(names.into_iter().filter(|name| !known(name)).collect())
     }
@@ -422,7 +443,8 @@ impl Pinned {
     /// Pins the maps that are not pinned yet.
     fn pin_maps(&self, object: &Object) -> Result<(), Error> {
         let own = self.of.hooks();
-        let others = self.of.ranked.builds.hooks();
+        let others: Vec<_> =
+            self.of.ranked.builds.hooks().into_iter().chain(self.of.build().unused.iter().cloned()).collect();
         // These maps are not made: see RankedFamily::open().
         let left_out = |name: &str| {
             let is_its = |hook: &&Hook| hook.at == At::Gate && hook.gate() == name;
@@ -447,9 +469,9 @@ impl Pinned {
     fn attach(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
         let links = self.dir.make(LINKS)?;
         // The name may have another object, or a link whose gate is lost.
-        links.remove_tree(&hook.program, &mut Vec::new())?;
+        links.remove_tree(&hook.link, &mut Vec::new())?;
         let link = loaded.attach(hook)?;
-        links.pin(link.as_fd(), &hook.program).map_err(|e| cannot_pin(&links.path_of(&hook.program), &e))?;
+        links.pin(link.as_fd(), &hook.link).map_err(|e| cannot_pin(&links.path_of(&hook.link), &e))?;
         if hook.only_for.is_empty() { self.pin_program(loaded, &hook.program) } else { self.keep_ready(loaded, hook) }
     }
 
@@ -496,8 +518,8 @@ impl Attached for Pinned {
         let cgroup = cgroup::root().map_err(|e| cannot_pin(&self.dir.path_of(LINKS), &e))?;
         let link = hooks::attach_loaded(program.as_fd(), hook, cgroup.as_fd())?;
         let links = self.dir.make(LINKS)?;
-        links.remove_tree(&hook.program, &mut Vec::new())?;
-        links.pin(link.as_fd(), &hook.program).map_err(|e| cannot_pin(&links.path_of(&hook.program), &e))
+        links.remove_tree(&hook.link, &mut Vec::new())?;
+        links.pin(link.as_fd(), &hook.link).map_err(|e| cannot_pin(&links.path_of(&hook.link), &e))
     }
 
     /// A process detaches only what it may attach again: the daemon has given that up, and would not get the program back.
@@ -505,7 +527,7 @@ impl Attached for Pinned {
         if hooks::lacks(hook.at).is_some() {
             return Ok(());
         }
-        self.dir.make(LINKS)?.remove_tree(&hook.program, &mut Vec::new())
+        self.dir.make(LINKS)?.remove_tree(&hook.link, &mut Vec::new())
     }
 
     fn is_found(&self) -> bool {

@@ -16,13 +16,15 @@ use super::settler::Settled;
 use super::{Ranking, ended};
 use crate::bpf::{self, Shared};
 use crate::cgroup::Paths;
-use crate::family::{Constant, Ranked, describe};
+use crate::family::{Constant, Finds, Ranked, Walk, describe};
 use crate::{Error, Source, TableInfo, process};
 
 /// The program that takes a section.
 const SNAPSHOT: &str = "ranked_snapshot";
 /// The most tries while a push holds the bank. Between them the push gets time to finish.
 const BUSY_TRIES: u32 = 200;
+/// The places of an array that are gone over in one call: a millisecond at most.
+const PLACES: u32 = 4096;
 /// The most times that all objects are ordered again for one snapshot.
 const REFILL_TRIES: u32 = 3;
 /// The most times that a snapshot is begun anew because tables advanced by two slides during it. After that the totals are of a
@@ -193,6 +195,14 @@ impl Reader {
             totals.push(total);
             refused = refused.saturating_add(more);
         }
+        if let Some(doubts) = &self.state.doubts {
+            // Each refused amount is in one of these windows, and the amounts of one object are all in the same window.
+            match doubts.most(&tick) {
+                Some(most) => refused = refused.min(most),
+                None if last => {}
+                None => return Ok(None),
+            }
+        }
         let unranked = unranked.unwrap_or_default();
         let mut snapshot =
             self.assemble((table, settled == Settled::All), time, (&sections, unranked), totals, refused)?;
@@ -239,6 +249,7 @@ impl Reader {
             sections,
             totals,
             refused,
+            missing_at: ranked.doubt.map(|doubt| doubt.missing),
             settled,
             unranked: Rows::new(unranked, ranked.row),
             parts: &ranked.parts,
@@ -297,7 +308,9 @@ impl Reader {
         // Objects that were turned away before are looked at again now. Only objects that are turned away from here on count
         // against the rows.
         banks.forgive(table.sample, table.number);
-        let wanted = ts_refill { bank: table.sample, table: table.number, objects: 0, skipped: 0 };
+        let before: ts_refill = self.refill.read(0, 0);
+        let number = before.number + 1;
+        let wanted = ts_refill { bank: table.sample, table: table.number, objects: 0, skipped: 0, number };
         self.refill.write(0, 0, wanted);
         let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
         let done: ts_refill = self.refill.read(0, 0);
@@ -313,10 +326,25 @@ impl Reader {
     fn order_all(&self, sample: u32) -> Result<bool, Box<dyn std::error::Error>> {
         let number = sample / self.state.of.ranked.sample_banks;
         let refill = (self.state.of.build().refill)(&self.object, &self.state.maps, number)?;
-        for iterator in &refill.iterators {
-            bpf::read_out(iterator)?;
+        let before = self.state.count(sample);
+        for walk in &refill.walks {
+            match walk {
+                Walk::Iterator(iterator) => drop(bpf::read_out(iterator)?),
+                Walk::Places(program, places) => {
+                    for first in (0..*places).step_by(PLACES as usize) {
+                        program.run(&[first.into(), PLACES.min(places - first).into()])?;
+                    }
+                }
+            }
         }
-        Ok(refill.whole)
+        let found: ts_refill = self.refill.read(0, 0);
+        let (begun, ended) = before;
+        Ok(match refill.finds {
+            Finds::All => true,
+            // An object that begins or ends meanwhile would hide one that is not found.
+            Finds::AllIfAsMany => found.objects >= begun.saturating_sub(ended) && self.state.count(sample) == before,
+            Finds::Some => false,
+        })
     }
 }
 

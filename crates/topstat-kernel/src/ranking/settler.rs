@@ -9,7 +9,7 @@ use libbpf_rs::{Link, Object};
 
 use crate::bpf::Shared;
 use crate::clock::possible_cpus;
-use crate::family::{Refill, Settle};
+use crate::family::Settle;
 use crate::maps::Maps;
 use crate::{Error, bpf};
 
@@ -43,7 +43,7 @@ pub struct Moment {
 
 struct Loaded {
     // Dropped before `object`.
-    link: Link,
+    links: Vec<Link>,
     object: Object,
 }
 
@@ -88,7 +88,11 @@ impl Settler {
         let loaded = loaded(&mut place, how, maps)?;
         let failed = |e: std::io::Error| Error::Kernel { what: format!("run {}", how.program), why: e.to_string() };
         for again in 0..=TRIES_AGAIN {
-            if bpf::read_out(&loaded.link).map_err(failed)?.is_empty() {
+            let mut waits = false;
+            for link in &loaded.links {
+                waits |= !bpf::read_out(link).map_err(failed)?.is_empty();
+            }
+            if !waits {
                 return Ok(Settled::All);
             }
             if again < TRIES_AGAIN {
@@ -118,6 +122,5 @@ fn load(how: &Settle, maps: &Maps) -> Result<Loaded, Error> {
         what: format!("attach {}", how.program),
         why: format!("the map {} is missing", how.over),
     })?;
-    let mut iterators = Refill::over_map(&object, over, how.program)?.iterators;
-    Ok(Loaded { link: iterators.remove(0), object })
+    Ok(Loaded { links: bpf::sockets::iterate(&object, over, how.program)?, object })
 }

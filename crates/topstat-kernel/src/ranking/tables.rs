@@ -109,6 +109,7 @@ impl RankedFamily {
     /// # Errors
     /// The options ask for more rows than can be kept.
     pub fn open(&self, options: &Options, cpus: u32) -> Result<OpenObject, Error> {
+        let options = &self.ranked.own.or(options);
         let mut object = bpf::open(&self.family.name, self.build().observer)?;
         let shape = self.shape(options.top)?;
         bpf::set_constants(
@@ -127,6 +128,10 @@ impl RankedFamily {
                 hooks::leave_out(&mut object, hook)?;
             }
         }
+        for hook in &self.build().unused {
+            hooks::leave_out(&mut object, hook)?;
+        }
+        hooks::aim(&mut object, &hooks)?;
         Ok(object)
     }
 
@@ -180,6 +185,7 @@ impl RankedFamily {
 
     /// Makes the tables of maps that were just loaded: empty, with the given tables on and the others off.
     pub fn set_up(&self, maps: &Maps, tables: &[Arc<TableInfo>], options: &Options) -> Result<(), Error> {
+        let options = &self.ranked.own.or(options);
         Banks::new(&maps.banks, self.banks(), maps.shape()?.entries_mask + 1)?.init();
         let settings = self.settings(maps, None)?;
         let locked = settings.lock()?;

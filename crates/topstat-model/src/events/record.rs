@@ -199,7 +199,9 @@ fn field(column: &Column, value: &Value) -> Option<Field> {
         (ColumnKind::Mark, Value::Bool(true)) => Field::True,
         (ColumnKind::Address | ColumnKind::Mark, _) => return None,
         (_, Value::String(text)) => Field::Text(text.clone()),
-        (_, Value::Number(number)) => Field::U64(number.as_u64()?),
+        (_, Value::Number(number)) => {
+            number.as_u64().map(Field::U64).or_else(|| number.as_i64().map(Field::Negative))?
+        }
         _ => return None,
     })
 }

@@ -261,6 +261,8 @@ impl Wanted {
                 Op::AtLeast => number >= wanted,
                 Op::Matches | Op::Is | Op::Contains => number == wanted,
             },
+            (Self::Number(op, _), Field::Negative(_)) => matches!(op, Op::Less | Op::AtMost),
+            (Self::Same(wanted), Field::Negative(number)) => *wanted == number.to_string(),
             (Self::Network(wanted, bits), Field::Ip(address)) => in_network(*address, *wanted, *bits),
             (Self::Text(parts), Field::Text(text)) => is_like(text, parts),
             (Self::Same(wanted), Field::Text(text)) => wanted == text,

@@ -13,6 +13,7 @@ fn field() -> impl Strategy<Value = Field> {
         any::<[u8; 4]>().prop_map(|ip| Field::Ip(ip.into())),
         any::<[u8; 16]>().prop_map(|ip| Field::Ip(ip.into())),
         any::<u64>().prop_map(Field::U64),
+        (i64::MIN..0).prop_map(Field::Negative),
         any::<String>().prop_map(Field::Text),
         Just(Field::True),
         Just(Field::None),
@@ -43,6 +44,7 @@ fn as_json(field: &Field) -> Value {
     match field {
         Field::Ip(ip) => ip.to_string().into(),
         Field::U64(number) => (*number).into(),
+        Field::Negative(number) => (*number).into(),
         Field::Text(text) => text.as_str().into(),
         Field::True => true.into(),
         Field::None => Value::Null,

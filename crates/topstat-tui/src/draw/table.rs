@@ -257,6 +257,7 @@ fn field_width(field: &Field) -> usize {
         Field::None => 1,
         Field::True => field.to_string().len(),
         Field::U64(number) => digits(*number),
+        Field::Negative(number) => 1 + digits(number.unsigned_abs()),
         Field::Ip(std::net::IpAddr::V4(ip)) => 3 + ip.octets().map(|octet| digits(octet.into())).iter().sum::<usize>(),
         Field::Ip(ip) => ip.to_string().len(),
         Field::Text(text) => cells(&escape(text)),

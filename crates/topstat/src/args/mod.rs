@@ -113,11 +113,11 @@ pub enum Command {
 /// Where a daemon has pinned the table, that one is shown, at once. Else what the table needs is loaded for as long as
 /// the command runs; the first rows then come after one full period of a dynamic table, and after one INTERVAL (or a
 /// second) of a static one.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = top_notes())]
 pub struct TopArgs {
     /// Which table
-    #[arg(value_name = "SAMPLE/TABLE", help = which_table())]
+    #[arg(value_name = "TABLE", help = which_table())]
     pub table: String,
 
     /// Seconds between two snapshots (0.5), or a time with a unit (500ms, 2s, 1m)
@@ -221,7 +221,11 @@ impl Mount {
 }
 
 fn which_table() -> String {
-    format!("Which table; with {} as SAMPLE those of both families (see 'topstat ls')", common(" or "))
+    format!(
+        "Which table: SAMPLE/TABLE, with {} as SAMPLE those of both families (see 'topstat ls'); the definition of a table \
+         of one's own, such as 'block:block_rq_issue by dev, comm add bytes'; or @NAME, a table of the library",
+        common(" or ")
+    )
 }
 
 fn needs_of() -> String {
@@ -281,6 +285,8 @@ EXAMPLES
   topstat top tcp/conns_bps -f 'port:443 !ip:10.0.0.0/8 value>1M'
   topstat top udp_v4/conns_pps 10 --period 10s -o csv > dns.csv
   topstat top tcp_v4/conns_pps -o json | jq '.rows[0]'
+  topstat top 'sched:sched_process_exec by filename, comm'    any event, by its fields
+  topstat top @run-queue-latency                 a table of the library (topstat ls --library)
   topstat top snmp_tcp/rate 1 --netns web        what TCP counts in a namespace, per second
   topstat top net_namespaces/counter 5 --by tcpext/ListenDrops
   topstat top tcp_v4/conns_pps --root /proc/topstat    what the kernel module counts
@@ -290,6 +296,14 @@ EXAMPLES
 /// List the samples and their tables
 #[derive(Debug, clap::Args)]
 pub struct LsArgs {
+    /// The events of the kernel that match this: a part of the name, or a pattern with *; with their fields
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["sample", "library", "root"])]
+    pub events: Option<String>,
+
+    /// The tables of the library, which 'topstat top @NAME' shows
+    #[arg(long, conflicts_with_all = ["sample", "root"])]
+    pub library: bool,
+
     /// Only this sample
     #[arg(value_name = "SAMPLE", help = format!("Only this sample; {} are those of both families", common(" or ")))]
     pub sample: Option<String>,

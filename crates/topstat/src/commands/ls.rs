@@ -2,16 +2,20 @@
 //! `topstat ls`: lists samples and tables.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::json;
 use topstat_kernel::{SampleInfo, State, TableInfo, TableSettings};
+use topstat_model::typeset::escape;
 use topstat_model::{TableType, human_ms};
 
 use crate::args::{ColorWhen, ListFormat, LsArgs};
 use crate::backend::Backend;
 use crate::console::Console;
+use crate::custom;
 use crate::error::{Error, Exit};
 use crate::files::Files;
 use crate::resolve;
@@ -23,6 +27,12 @@ pub fn run(
     backend: &mut dyn Backend,
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
+    if let Some(pattern) = &args.events {
+        return events(pattern, args.output, backend, console);
+    }
+    if args.library {
+        return library(args.output, console);
+    }
     let files = args.root.as_deref().map(Files::open).transpose()?;
     let files = files.map(Files::described).transpose()?;
     let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());
@@ -43,6 +53,55 @@ pub fn run(
         console.note(&format!("topstat: {error}"));
     }
     Ok(if states.failed.is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+/// Lists events and their fields.
+fn events(
+    pattern: &str,
+    output: ListFormat,
+    backend: &mut dyn Backend,
+    console: &mut dyn Console,
+) -> Result<Exit, Error> {
+    let found = backend.events_of(pattern).map_err(Error::Usage)?;
+    if found.is_empty() {
+        return Err(Error::Usage(format!("no event has a name like {}", escape(pattern))));
+    }
+    let mut text = String::new();
+    for (event, fields) in &found {
+        match output {
+            ListFormat::Text => {
+                let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
+                let _ = writeln!(text, "{event}");
+                for field in fields {
+                    let _ = writeln!(text, "    {:width$}  {}", field.name, field.kind);
+                }
+            }
+            ListFormat::Json => {
+                let fields: Vec<_> =
+                    fields.iter().map(|field| json!({"name": field.name, "type": field.kind})).collect();
+                let _ = writeln!(text, "{}", json!({"event": event, "fields": fields}));
+            }
+        }
+    }
+    console.write(text.as_bytes()).map_err(Error::Output)?;
+    Ok(Exit::Done)
+}
+
+/// Lists the tables of the library.
+fn library(output: ListFormat, console: &mut dyn Console) -> Result<Exit, Error> {
+    let mut text = String::new();
+    for custom::Entry { name, about, table } in custom::library()? {
+        match output {
+            ListFormat::Text => {
+                let _ = writeln!(text, "@{name}\n    {about}\n    {table}");
+            }
+            ListFormat::Json => {
+                let _ = writeln!(text, "{}", json!({"name": name, "about": about, "table": table}));
+            }
+        }
+    }
+    console.write(text.as_bytes()).map_err(Error::Output)?;
+    Ok(Exit::Done)
 }
 
 /// The settings of tables.

@@ -20,12 +20,15 @@ pub mod tasks;
 pub mod top;
 mod unload;
 
+use std::path::PathBuf;
+
 use jiff::tz::TimeZone;
 
 use crate::args::view::ViewArgs;
 use crate::args::{Args, Command, TopArgs};
 use crate::backend::Backend;
 use crate::console::Console;
+use crate::custom;
 use crate::error::{Error, Exit};
 
 /// Runs the command that the command line names.
@@ -33,6 +36,9 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
     // A daemon's tree and records are read elsewhere and later. Their times are in UTC, as earlier versions read them.
     let utc = args.utc || matches!(args.command, Some(Command::Daemon(_) | Command::Record(_)));
     topstat_model::use_zone(if utc { TimeZone::UTC } else { console.zone() });
+    if let Some(pins) = pins(args, console) {
+        custom::add_pinned(&pins, backend);
+    }
     match &args.command {
         None if console.is_interactive() => live::run(&ViewArgs::default_view(), args.color, backend, console),
         Some(Command::View(view)) => live::run(view, args.color, backend, console),
@@ -53,5 +59,18 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
         Some(Command::Man(man)) => man::run(man, console),
         Some(Command::Completions(shell)) => completions::run(shell, console),
+    }
+}
+
+/// Where a daemon has pinned its tables, for commands that show or set any of them.
+fn pins(args: &Args, console: &dyn Console) -> Option<PathBuf> {
+    match &args.command {
+        None if console.is_interactive() => Some(ViewArgs::default_view().pins.dir()),
+        Some(Command::View(view)) => Some(view.pins.dir()),
+        Some(Command::Top(top)) => Some(top.pins.dir()),
+        Some(Command::Ls(ls)) => Some(ls.pins.dir()),
+        Some(Command::Get(get)) => Some(get.target.pins.dir()),
+        Some(Command::Set(set)) => Some(set.target.pins.dir()),
+        _ => None,
     }
 }

@@ -5,7 +5,7 @@
 //! The settings in the file apply when the daemon starts, also to state that it adopts, and on SIGHUP. A setting that is not in
 //! the file stays as `topstat set` or a write to the tree has set it.
 
-mod document;
+pub mod document;
 mod level;
 mod read;
 mod share;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use topstat_kernel::{DEFAULT_TOP, SampleInfo, TableInfo};
+use topstat_model::definition::Definition;
 use topstat_model::typeset::escape;
 
 use document::Problem;
@@ -50,6 +51,8 @@ pub struct Config {
     pub overhead_budget: Option<Share>,
     /// The number of rows of every table.
     top: Option<u32>,
+    /// The tables of the user's own, by their paths.
+    defined: Vec<(String, Definition)>,
     /// The settings of every table of every sample.
     tables: TableConfig,
     /// The settings of samples by name; only samples that exist.
@@ -180,6 +183,11 @@ impl Config {
         own.or(self.top).unwrap_or(DEFAULT_TOP)
     }
 
+    /// The tables of the user's own, by their paths: `disk/issued`.
+    pub fn defined(&self) -> &[(String, Definition)] {
+        &self.defined
+    }
+
     /// Whether the objects of a family of samples are threads.
     pub fn threads(&self, samples: &[Arc<SampleInfo>]) -> bool {
         samples.iter().find_map(|info| self.samples.get(&info.name)?.threads).unwrap_or(false)
@@ -214,6 +222,7 @@ impl Config {
         differs(self.pins != other.pins, "pins");
         differs(self.group != other.group, "group");
         differs(self.top != other.top, "top");
+        differs(self.defined != other.defined, "tables");
         for info in &topstat_kernel::samples() {
             let top = |config: &Self| config.samples.get(&info.name).and_then(|sample| sample.top);
             differs(top(self) != top(other), &format!("samples.{}.top", info.name));
@@ -310,7 +319,7 @@ mod tests {
             "x.toml:7:8: sync = 1: allowed are true and false",
             "x.toml:8:9: group = \"no such group\": there is no such group on this host",
             "x.toml:9:1: unknown key mystery: there are mount, pins, group, log_level, overhead_budget, top, period, \
-             delay, sync, samples",
+             delay, sync, samples, tables",
             "x.toml:11:10: period = 0: not in 1ms to 3600s",
             "x.toml:12:11: enabled = \"yes\": allowed are true and false",
             "x.toml:13:1: unknown key or table of sample tcp_v4 conn_pps: did you mean conns_pps?",

@@ -11,11 +11,11 @@ use topstat_model::typeset::escape;
 use super::document::{self, Problem, Problems, Table, Value, Wrong};
 use super::{Config, SampleConfig, Share, TableConfig};
 use crate::suggest::did_you_mean;
-use crate::time;
+use crate::{custom, time};
 
 /// The keys of the file as a whole, of a sample, and of a table.
-const KEYS: [&str; 10] =
-    ["mount", "pins", "group", "log_level", "overhead_budget", "top", "period", "delay", "sync", "samples"];
+const KEYS: [&str; 11] =
+    ["mount", "pins", "group", "log_level", "overhead_budget", "top", "period", "delay", "sync", "samples", "tables"];
 const SAMPLE_KEYS: [&str; 5] = ["enabled", "top", "period", "delay", "sync"];
 /// A key of samples of processes only.
 const THREADS_KEY: &str = "threads";
@@ -45,11 +45,35 @@ impl Config {
             "log_level" => self.log_level = Some(value.string()?.parse()?),
             "overhead_budget" => self.overhead_budget = budget(&value)?,
             "top" => self.top = Some(value.integer(1..=MAX_TOP)?),
+            "tables" => self.read_defined(&value.table()?, problems),
             "samples" => self.read_samples(&value.table()?, problems),
             _ if self.tables.read(key, &value)? => {}
             _ => return Err(unknown("key", key, KEYS)),
         }
         Ok(())
+    }
+
+    /// The tables of the user's own: `"disk/issued" = "block:block_rq_issue by dev"`.
+    fn read_defined(&mut self, tables: &Table<'_>, problems: &mut Problems) {
+        let samples = topstat_kernel::samples();
+        tables.each(problems, |path, value, _| {
+            let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            let Some((sample, _)) = path.split_once('/').filter(|(sample, table)| is_name(sample) && is_name(table))
+            else {
+                return Err(Wrong::Key(format!(
+                    "{} is no name of a table: allowed is SAMPLE/TABLE, each of letters, digits and _",
+                    escape(path)
+                )));
+            };
+            let own = |(other, _): &(String, _)| other.split('/').next() == Some(sample);
+            if samples.iter().any(|info| info.name == sample) || self.defined.iter().any(own) {
+                return Err(Wrong::Key(format!(
+                    "there is a sample {sample} already: a table needs a sample of its own"
+                )));
+            }
+            self.defined.push((path.to_owned(), custom::parse(value.string()?)?));
+            Ok(())
+        });
     }
 
     fn read_samples(&mut self, samples: &Table<'_>, problems: &mut Problems) {

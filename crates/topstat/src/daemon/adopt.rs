@@ -8,6 +8,7 @@ use topstat_kernel::pinned::Adopted;
 
 use super::{Settings, apply};
 use crate::backend::Backend;
+use crate::custom;
 use crate::error::Error;
 
 /// The states of all families, pinned or newly loaded. A family that can't be loaded is left out.
@@ -18,6 +19,7 @@ use crate::error::Error;
 /// own counters do not count here. Any process that can read `/proc` can read these counters, and a daemon that serves only them
 /// would hide that it has no permission for anything else.
 pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn State>>, Error> {
+    define(settings, backend)?;
     let mut states = Vec::new();
     let (mut failed, mut loaded) = (None, 0);
     let all = topstat_kernel::families();
@@ -68,4 +70,17 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
             Ok(states.into_iter().map(|(_, state)| state).collect())
         }
     }
+}
+
+/// Adds the tables of the configuration to the catalogue, and removes the pinned ones that it no longer has.
+fn define(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> {
+    let defined = settings.config.defined();
+    let paths: Vec<_> = defined.iter().map(|(path, _)| path.as_str()).collect();
+    for removed in backend.keep_defined(&settings.pins, &paths)? {
+        log::info!("{removed}: removed, for the configuration does not have it any more");
+    }
+    for wrong in custom::add_configured(defined, backend) {
+        log::error!("{wrong}");
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::{Account, Backend, Counting, Distributing, Profiling, Stream};
+use topstat_kernel::custom::{self, Listed, PinnedTable, System, Trouble};
 use topstat_kernel::netstack;
 use topstat_kernel::pinned::{Adopted, Attached};
 use topstat_kernel::snmp::Wish;
@@ -16,6 +17,7 @@ use topstat_kernel::{
     AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, Streaming,
     TableInfo, TableSettings, events,
 };
+use topstat_model::definition::Definition;
 use topstat_model::histograms::Subject;
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
 
@@ -195,6 +197,22 @@ impl Backend for Fake {
             fail_at: self.fail_at,
             taken: 0,
         }))
+    }
+
+    fn define(&mut self, sample: &str, table: &str, definition: &Definition) -> Result<(), Trouble> {
+        custom::add(sample, table, definition, &System::at("/nowhere")).map(drop)
+    }
+
+    fn defined(&mut self, _pins: &Path) -> Result<Vec<PinnedTable>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn keep_defined(&mut self, _pins: &Path, _paths: &[&str]) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn events_of(&mut self, _pattern: &str) -> Result<Vec<(String, Vec<Listed>)>, String> {
+        Ok(vec![])
     }
 
     fn open(&mut self, pins: &Path, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error> {

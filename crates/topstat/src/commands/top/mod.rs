@@ -16,7 +16,7 @@ use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::files::{Described, Files};
 use crate::view::{View, Watched, catch_signals};
-use crate::{progress, shared};
+use crate::{custom, progress, shared};
 use plan::Plan;
 
 pub fn run(
@@ -28,6 +28,7 @@ pub fn run(
     if args.past.wanted() {
         return past::run(args, color, console);
     }
+    let args = &TopArgs { table: custom::table(&args.table, backend)?, ..args.clone() };
     let facts = console.facts();
     let mut files = args.root.as_deref().map(Files::open).transpose()?;
     let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());

@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The functions of the running kernel, ordered by address.
 
+mod names;
+
 use std::collections::HashMap;
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use super::names::plain;
 use crate::Error;
+pub use names::plain;
 
 const KALLSYMS: &str = "/proc/kallsyms";
+
+/// The name of the function at this address of the running kernel, and the offset in it: `vfs_read+0x1c`. `None`: no function is
+/// there, or the kernel hides its addresses. The functions are read once, at the first call.
+pub fn name(address: u64) -> Option<String> {
+    static ALL: LazyLock<Symbols> = LazyLock::new(|| Symbols::read().unwrap_or_default());
+    let symbol = ALL.at(address)?;
+    let offset = address - symbol.address;
+    Some(if offset == 0 { symbol.name.to_string() } else { format!("{}+{offset:#x}", symbol.name) })
+}
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tables of the user's own, beside what the test itself has done.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use topstat_kernel::Source;
+use topstat_kernel::custom::{self, System};
+use topstat_live::watch::{endless, everything, load, snapshot};
+use topstat_live::{Case, case, note};
+use topstat_model::definition;
+use topstat_model::{Field, Row, Snapshot};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(calls_are_counted_one_by_one, Root, Tracefs; EveryKernel, Gate),
+        case!(amounts_are_added_up, Root, Tracefs; EveryKernel),
+        case!(conditions_choose_events, Root, Tracefs; EveryKernel),
+        case!(time_between_two_events, Root, Tracefs; EveryKernel, Gate),
+        case!(arguments_of_the_kernel_s_own_types, Root, Tracefs; EveryKernel, Gate),
+        case!(functions_of_a_library, Root, Tracefs; EveryKernel),
+        case!(functions_of_the_kernel, Root, Tracefs, Kprobes; EveryKernel, Gate),
+        case!(samples_of_a_clock, Root, Tracefs; EveryKernel),
+        case!(the_large_displace_the_small, Root, Tracefs; EveryKernel, Gate),
+        case!(amounts_below_zero_are_counted_apart, Root, Tracefs),
+        case!(some_tables_of_the_library_load, Root, Tracefs; EveryKernel, Gate),
+        case!(every_table_of_the_library_loads, Root, Tracefs; EveryKernel, Slow),
+    ]
+}
+
+const PATH: &str = "trial/table";
+
+/// Adds the table of a definition.
+fn add(sample: &str, text: &str) {
+    let definition = definition::parse(text).unwrap_or_else(|fault| panic!("{text}: {fault}"));
+    custom::add(sample, "table", &definition, &System::new()).unwrap_or_else(|trouble| panic!("{text}: {trouble:?}"));
+}
+
+/// Loads the table of a definition, for this process: `$PID` in the text stands for its number.
+fn watch(text: &str) -> Box<dyn Source> {
+    add("trial", &text.replace("$PID", &std::process::id().to_string()));
+    load(&[PATH], &everything())
+}
+
+fn field(snapshot: &Snapshot, row: &Row, column: &str) -> Field {
+    row.object[snapshot.column(column).unwrap_or_else(|| panic!("no column {column}"))].clone()
+}
+
+fn number(snapshot: &Snapshot, row: &Row, column: &str) -> u64 {
+    match field(snapshot, row, column) {
+        Field::U64(number) => number,
+        other => panic!("{column} is {other:?}"),
+    }
+}
+
+/// Rows and the rest are the total, and nothing is lost.
+fn whole(snapshot: &Snapshot) {
+    let rows: u64 = snapshot.rows.iter().map(|row| row.value).sum();
+    assert_eq!(rows + snapshot.other, snapshot.total);
+    let lost: Vec<_> = snapshot.lost.counters().filter(|(_, count)| *count != 0).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+/// Makes a system call that nothing else in this process makes.
+fn call() {
+    // SAFETY: it takes no arguments, and writes nothing.
+    unsafe { libc::syscall(libc::SYS_getppid) };
+}
+
+fn calls_are_counted_one_by_one() {
+    let mut source = watch("syscalls:sys_enter_getppid by pid, comm where pid = $PID");
+    for _ in 0..1234 {
+        call();
+    }
+    let found = snapshot(&mut *source, PATH);
+    whole(&found);
+    let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
+    assert_eq!((row.value, found.total, found.proven), (1234, 1234, 1));
+    assert_eq!(number(&found, row, "pid"), u64::from(std::process::id()));
+    let comm = std::fs::read_to_string("/proc/thread-self/comm").expect("comm");
+    assert_eq!(field(&found, row, "comm"), Field::from(comm.trim_end()));
+}
+
+fn amounts_are_added_up() {
+    let mut source = watch("syscalls:sys_enter_write by fd, comm add count where pid = $PID unit bytes");
+    let mut files = [File::create("/dev/null").expect("a file"), File::create("/dev/null").expect("a file")];
+    let mut sums = [0, 0];
+    for size in 1..=100_u64 {
+        for (file, sum) in files.iter_mut().zip(&mut sums) {
+            *sum += size;
+            file.write_all(&vec![0; usize::try_from(size).expect("small")]).expect("a write");
+        }
+        files[0].write_all(&[0; 1000]).expect("a write");
+        sums[0] += 1000;
+    }
+    let found = snapshot(&mut *source, PATH);
+    whole(&found);
+    for (file, (sum, times)) in files.iter().zip([(sums[0], 200), (sums[1], 100)]) {
+        let fd = u64::try_from(std::os::fd::AsRawFd::as_raw_fd(file)).expect("a descriptor");
+        let row = found.rows.iter().find(|row| number(&found, row, "fd") == fd).expect("its row");
+        assert_eq!((row.value, number(&found, row, "events")), (sum, times));
+        assert_eq!(number(&found, row, "mean"), sum / times);
+        assert_eq!(field(&found, row, "at_most"), Field::None, "nothing was displaced");
+    }
+    assert_eq!(number(&found, &found.rows[0], "longest"), 1000);
+}
+
+fn conditions_choose_events() {
+    let own = std::process::id();
+    let comm = std::fs::read_to_string("/proc/thread-self/comm").expect("comm");
+    let comm = comm.trim_end();
+    let wanted = [
+        (format!("pid = {own} and count >= 50 and count < 60"), 10),
+        (format!("pid = {own} and count & 64"), 37),
+        (format!("pid = {own} and comm = {comm:?} and count != 7"), 99),
+        (format!("pid = {own} and comm != {comm:?}"), 0),
+    ];
+    let load = |(i, (condition, _)): (usize, &(String, u64))| {
+        let sample = format!("trial_{i}");
+        add(&sample, &format!("syscalls:sys_enter_write by fd where {condition}"));
+        load(&[&format!("{sample}/table")], &everything())
+    };
+    let sources: Vec<_> = wanted.iter().enumerate().map(load).collect();
+    let mut null = File::create("/dev/null").expect("a file");
+    for size in 1..=100 {
+        null.write_all(&vec![0; size]).expect("a write");
+    }
+    let found: Vec<_> = sources
+        .into_iter()
+        .enumerate()
+        .map(|(i, mut source)| snapshot(&mut *source, &format!("trial_{i}/table")).total)
+        .collect();
+    assert_eq!(found, wanted.map(|(_, total)| total));
+}
+
+fn time_between_two_events() {
+    let mut source = watch(
+        "from syscalls:sys_enter_clock_nanosleep to syscalls:sys_exit_clock_nanosleep on tid by pid where pid = $PID",
+    );
+    let begun = Instant::now();
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let elapsed = begun.elapsed();
+    let found = snapshot(&mut *source, PATH);
+    whole(&found);
+    let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
+    let slept = Duration::from_nanos(row.value);
+    assert!(slept >= Duration::from_millis(100) && slept <= elapsed, "{slept:?} of {elapsed:?}");
+    assert_eq!(number(&found, row, "events"), 5);
+    let longest = Duration::from_nanos(number(&found, row, "longest"));
+    assert!(longest >= Duration::from_millis(20) && longest <= slept, "{longest:?} of {slept:?}");
+}
+
+fn arguments_of_the_kernel_s_own_types() {
+    let mut source = watch("btf:sched_process_exec by p.comm, p.real_parent.tgid where p.real_parent.tgid = $PID");
+    for _ in 0..7 {
+        assert!(std::process::Command::new("true").status().expect("true").success());
+    }
+    let found = snapshot(&mut *source, PATH);
+    whole(&found);
+    let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
+    assert_eq!((row.value, field(&found, row, "comm")), (7, "true".into()));
+    assert_eq!(number(&found, row, "tgid"), u64::from(std::process::id()));
+}
+
+/// The file of the library with the function that this process calls.
+fn libc_path() -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));
+    path.expect("a C library").to_owned()
+}
+
+fn functions_of_a_library() {
+    let library = libc_path();
+    let mut source = watch(&format!("uprobe:{library}:getenv by str.arg0 where pid = $PID"));
+    for _ in 0..21 {
+        // SAFETY: the name ends with a zero, and no thread changes the environment.
+        unsafe { libc::getenv(c"TOPSTAT_OF_THE_TEST".as_ptr()) };
+    }
+    let found = snapshot(&mut *source, PATH);
+    whole(&found);
+    let row = found.rows.iter().find(|row| field(&found, row, "arg0") == "TOPSTAT_OF_THE_TEST".into());
+    assert_eq!(row.map(|row| row.value), Some(21), "{:?}", found.rows);
+}
+
+fn functions_of_the_kernel() {
+    let mut source = watch("kprobe:vfs_write by comm add count where pid = $PID");
+    let mut null = File::create("/dev/null").expect("a file");
+    for _ in 0..50 {
+        null.write_all(&[0; 77]).expect("a write");
+    }
+    let found = snapshot(&mut *source, PATH);
+    whole(&found);
+    assert_eq!(found.total, 50 * 77);
+}
+
+/// A sample stands for its period: the sum is the CPU time of this process.
+fn samples_of_a_clock() {
+    let mut source = watch("perf:cpu-clock:1ms by pid where pid = $PID");
+    let before = topstat_live::own_cpu_time();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        std::hint::black_box(begun.elapsed());
+    }
+    let used = topstat_live::own_cpu_time().saturating_sub(before);
+    let elapsed = begun.elapsed();
+    let found = snapshot(&mut *source, PATH);
+    let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
+    let sampled = Duration::from_nanos(row.value);
+    note(format!("sampled {sampled:?} of {used:?}"));
+    // The clock goes on while the hypervisor runs other machines. A timer that comes late takes one sample for all of that time.
+    assert!(sampled <= elapsed && sampled >= used.mul_f64(0.3), "{sampled:?} of {used:?} in {elapsed:?}");
+}
+
+/// Of many keys the heavy ones have rows, and the true value of each is between its value and `at_most`.
+fn the_large_displace_the_small() {
+    let mut source = watch("syscalls:sys_enter_write by count add count where pid = $PID keys 50 unit bytes");
+    let mut null = File::create("/dev/null").expect("a file");
+    let bytes = vec![0; 1 << 16];
+    let mut write = |size: usize| null.write_all(&bytes[..size]).expect("a write");
+    let mut truth = BTreeMap::<u64, u64>::new();
+    let mut seed = 1_u64;
+    let begun = Instant::now();
+    // Time passes between writes, for the place of a displaced key is free after a while.
+    for round in 0..300_u64 {
+        for _ in 0..100 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let small = 1 + (seed >> 33) % 3000;
+            write(usize::try_from(small).expect("small"));
+            *truth.entry(small).or_default() += small;
+        }
+        for heavy in 0..5_u64 {
+            let size = 40_000 + heavy;
+            // The heavy keys come when all places are taken.
+            if round > 30 {
+                write(usize::try_from(size).expect("small"));
+                *truth.entry(size).or_default() += size;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let found = snapshot(&mut *source, PATH);
+    note(format!("{} rows in {:?}, {} of {} other", found.rows.len(), begun.elapsed(), found.other, found.total));
+    assert_eq!(found.total, truth.values().sum::<u64>());
+    let rows: u64 = found.rows.iter().map(|row| row.value).sum();
+    assert_eq!(rows + found.other, found.total);
+    let mut heavy = 0;
+    for row in &found.rows {
+        let key = number(&found, row, "count");
+        let most = match field(&found, row, "at_most") {
+            Field::U64(most) => most,
+            _ => row.value,
+        };
+        let exact = truth[&key];
+        assert!(row.value <= exact && exact <= most, "{key}: {} <= {exact} <= {most}", row.value);
+        heavy += u32::from(key >= 40_000);
+    }
+    assert_eq!(heavy, 5, "all heavy keys have rows");
+    assert!(found.rows.iter().take(5).all(|row| number(&found, row, "count") >= 40_000), "they are at the top");
+}
+
+fn amounts_below_zero_are_counted_apart() {
+    let mut source = watch("syscalls:sys_exit_close by comm add ret where pid = $PID");
+    for _ in 0..9 {
+        // SAFETY: no such descriptor is open.
+        unsafe { libc::close(-1) };
+    }
+    let found = snapshot(&mut *source, PATH);
+    assert_eq!(found.total, 0);
+    let negative = found.lost.counters().find(|(name, _)| *name == "negative").map(|(_, count)| count);
+    assert_eq!(negative, Some(9));
+}
+
+fn some_tables_of_the_library_load() {
+    /// A usual run loads one in this number of tables.
+    const STEP: usize = 10;
+    library_loads(STEP, 4);
+}
+
+fn every_table_of_the_library_loads() {
+    library_loads(1, 25);
+}
+
+/// Each table whose events this kernel has is loaded, attached and read; every `step`th table is tried.
+fn library_loads(step: usize, least: u32) {
+    /// What this machine's kernel or CPU may not have: counters of the CPU, and libraries at these paths.
+    const MAY_LACK: [&str; 3] = ["cache-misses", "malloc-bytes", "name-lookup"];
+    let (mut loaded, mut lacking) = (0, Vec::new());
+    let system = System::new();
+    for (name, table) in entries(include_str!("../library.toml")).into_iter().step_by(step) {
+        let definition = definition::parse(&table).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        let table = match custom::add(&name.replace('-', "_"), "table", &definition, &system) {
+            Ok(family) => family.tables(),
+            Err(trouble) => {
+                lacking.push(format!("{name}: {trouble:?}"));
+                continue;
+            }
+        };
+        match topstat_kernel::load(&table, &endless()) {
+            Ok(mut source) => {
+                let found = source.snapshot(&table[0]).unwrap_or_else(|e| panic!("{name}: {e}"));
+                assert_eq!(found.check(), Ok(()), "{name}");
+                loaded += 1;
+            }
+            Err(error) if MAY_LACK.iter().any(|part| name.contains(part)) => lacking.push(format!("{name}: {error}")),
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+    note(format!("{loaded} tables loaded, {} not on this kernel: {}", lacking.len(), lacking.join("; ")));
+    assert!(loaded >= least, "{loaded} tables were loaded: {lacking:?}");
+}
+
+/// The names and definitions of a library.
+fn entries(text: &str) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let mut name = String::new();
+    for line in text.lines() {
+        if let Some(found) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            name = found.to_owned();
+        }
+        if let Some(table) = line.strip_prefix("table = ") {
+            let quote = &table[..1];
+            all.push((name.clone(), table.trim_matches(|c| quote.starts_with(c)).replace("\\\"", "\"")));
+        }
+    }
+    all
+}
