@@ -17,6 +17,8 @@
  *                          makes one structure of the type for each CPU, zeroes at first; host_on(name, cpu) finds it, or NULL
  *   HOST_ARRAY(name, entries, type)
  *                          makes `entries` structures of the type, zeroes at first; host_item(name, i) finds one, or NULL
+ *   HOST_MAPPED_ARRAY(name, entries, type)
+ *                          as HOST_ARRAY(), and readers map it
  *   HOST_KEPT(type, banks, tables)
  *                          where TS_KEEPS is defined: the first `tables` tables of the first `banks` banks of a CPU keep ended
  *                          objects (the engine's keep.h), each in a structure of the type, which begins with a ts_kept called

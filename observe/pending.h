@@ -8,8 +8,8 @@
  *	pending_take(key, &p)                as pending_find(), and removes the event
  *
  * Before this header, a family defines PENDING_BUCKETS, a power of two, and optionally PENDING_AGE_NS. Memory is fixed: each bucket
- * has PENDING_WAYS places, and a key has two buckets. If both are full, an event that is older than PENDING_AGE_NS is replaced and returned in `old`, whose
- * key is otherwise 0: its end was not seen, and the caller has to release the resources held for it.
+ * has PENDING_WAYS places, and a key has two buckets. If both are full, an event that is older than PENDING_AGE_NS is replaced and
+ * returned in `old`, whose key is otherwise 0: its end was not seen, and the caller has to release the resources held for it.
  *
  * CPUs put events in any order: `when` may be earlier than the `when` of an event that is already there.
  */
