@@ -148,10 +148,12 @@ impl Accounting {
         } else {
             flock(&lock, if on { FlockOperation::LockShared } else { FlockOperation::LockExclusive }).expect(LOCK);
         }
-        std::fs::write(SWITCH, if on { "1" } else { "0" }).expect(SWITCH);
         if on {
             flock(&lock, FlockOperation::LockShared).expect(LOCK);
         }
+        // After the lock: the change from one kind of lock to another is two steps, and the last of earlier tests may restore the
+        // value in between.
+        std::fs::write(SWITCH, if on { "1" } else { "0" }).expect(SWITCH);
         Self { lock }
     }
 }
