@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tables of the user's own, beside what the test itself has done.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_kernel::Source;
@@ -30,7 +32,15 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-const PATH: &str = "trial/table";
+thread_local! {
+    /// The sample of the latest table of this thread. Elsewhere all tests run in one process, which has one table of a name.
+    static SAMPLE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The path of the latest table of this thread.
+fn path() -> String {
+    format!("{}/table", SAMPLE.with_borrow(String::clone))
+}
 
 /// Adds the table of a definition.
 fn add(sample: &str, text: &str) {
@@ -40,8 +50,10 @@ fn add(sample: &str, text: &str) {
 
 /// Loads the table of a definition, for this process: `$PID` in the text stands for its number.
 fn watch(text: &str) -> Box<dyn Source> {
-    add("trial", &text.replace("$PID", &std::process::id().to_string()));
-    load(&[PATH], &everything())
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    SAMPLE.set(format!("trial_{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+    add(&SAMPLE.with_borrow(String::clone), &text.replace("$PID", &std::process::id().to_string()));
+    load(&[&path()], &everything())
 }
 
 fn field(snapshot: &Snapshot, row: &Row, column: &str) -> Field {
@@ -74,7 +86,7 @@ fn calls_are_counted_one_by_one() {
     for _ in 0..1234 {
         call();
     }
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     whole(&found);
     let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
     assert_eq!((row.value, found.total, found.proven), (1234, 1234, 1));
@@ -95,7 +107,7 @@ fn amounts_are_added_up() {
         files[0].write_all(&[0; 1000]).expect("a write");
         sums[0] += 1000;
     }
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     whole(&found);
     for (file, (sum, times)) in files.iter().zip([(sums[0], 200), (sums[1], 100)]) {
         let fd = u64::try_from(std::os::fd::AsRawFd::as_raw_fd(file)).expect("a descriptor");
@@ -118,7 +130,7 @@ fn conditions_choose_events() {
         (format!("pid = {own} and comm != {comm:?}"), 0),
     ];
     let load = |(i, (condition, _)): (usize, &(String, u64))| {
-        let sample = format!("trial_{i}");
+        let sample = format!("chosen_{i}");
         add(&sample, &format!("syscalls:sys_enter_write by fd where {condition}"));
         load(&[&format!("{sample}/table")], &everything())
     };
@@ -130,7 +142,7 @@ fn conditions_choose_events() {
     let found: Vec<_> = sources
         .into_iter()
         .enumerate()
-        .map(|(i, mut source)| snapshot(&mut *source, &format!("trial_{i}/table")).total)
+        .map(|(i, mut source)| snapshot(&mut *source, &format!("chosen_{i}/table")).total)
         .collect();
     assert_eq!(found, wanted.map(|(_, total)| total));
 }
@@ -144,7 +156,7 @@ fn time_between_two_events() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let elapsed = begun.elapsed();
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     whole(&found);
     let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
     let slept = Duration::from_nanos(row.value);
@@ -159,7 +171,7 @@ fn arguments_of_the_kernel_s_own_types() {
     for _ in 0..7 {
         assert!(std::process::Command::new("true").status().expect("true").success());
     }
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     whole(&found);
     let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
     assert_eq!((row.value, field(&found, row, "comm")), (7, "true".into()));
@@ -180,7 +192,7 @@ fn functions_of_a_library() {
         // SAFETY: the name ends with a zero, and no thread changes the environment.
         unsafe { libc::getenv(c"TOPSTAT_OF_THE_TEST".as_ptr()) };
     }
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     whole(&found);
     let row = found.rows.iter().find(|row| field(&found, row, "arg0") == "TOPSTAT_OF_THE_TEST".into());
     assert_eq!(row.map(|row| row.value), Some(21), "{:?}", found.rows);
@@ -192,7 +204,7 @@ fn functions_of_the_kernel() {
     for _ in 0..50 {
         null.write_all(&[0; 77]).expect("a write");
     }
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     whole(&found);
     assert_eq!(found.total, 50 * 77);
 }
@@ -207,7 +219,7 @@ fn samples_of_a_clock() {
     }
     let used = topstat_live::own_cpu_time().saturating_sub(before);
     let elapsed = begun.elapsed();
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
     let sampled = Duration::from_nanos(row.value);
     note(format!("sampled {sampled:?} of {used:?}"));
@@ -242,7 +254,7 @@ fn the_large_displace_the_small() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     note(format!("{} rows in {:?}, {} of {} other", found.rows.len(), begun.elapsed(), found.other, found.total));
     assert_eq!(found.total, truth.values().sum::<u64>());
     let rows: u64 = found.rows.iter().map(|row| row.value).sum();
@@ -268,7 +280,7 @@ fn amounts_below_zero_are_counted_apart() {
         // SAFETY: no such descriptor is open.
         unsafe { libc::close(-1) };
     }
-    let found = snapshot(&mut *source, PATH);
+    let found = snapshot(&mut *source, &path());
     assert_eq!(found.total, 0);
     let negative = found.lost.counters().find(|(name, _)| *name == "negative").map(|(_, count)| count);
     assert_eq!(negative, Some(9));
@@ -292,7 +304,8 @@ fn library_loads(step: usize, least: u32) {
     let system = System::new();
     for (name, table) in entries(include_str!("../library.toml")).into_iter().step_by(step) {
         let definition = definition::parse(&table).unwrap_or_else(|fault| panic!("{name}: {fault}"));
-        let table = match custom::add(&name.replace('-', "_"), "table", &definition, &system) {
+        let sample = format!("{}_{step}", name.replace('-', "_"));
+        let table = match custom::add(&sample, "table", &definition, &system) {
             Ok(family) => family.tables(),
             Err(trouble) => {
                 lacking.push(format!("{name}: {trouble:?}"));
