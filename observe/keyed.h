@@ -78,7 +78,6 @@ HOST_ARRAY(buckets, KEYED_BUCKETS, struct keyed_bucket);
 
 struct keyed {
 	struct obs obs;
-	u64 id; /* of the object when it was found; 0: there is no object */
 };
 
 /* Fibonacci's hash, as in ts_bucket(), of all words. */
@@ -414,16 +413,19 @@ TS_INLINE u32 keyed_is_closed(u64 obj)
 /* Begin a push to an existing object, in one bank. NULL: to the total, as refused (K4). */
 TS_INLINE int keyed_begin_of(struct keyed *k, u32 number, KEYED_OBJECT *o)
 {
-	k->id = o ? ts_read(o->keyed.object.id) : 0;
-	if (!k->id)
+	u64 id = o ? ts_read(o->keyed.object.id) : 0;
+
+	if (!id)
 		return obs_begin_total(&k->obs, number, TS_FULL);
-	return obs_begin(&k->obs, number, &o->keyed.object);
+	if (!obs_begin(&k->obs, number, &o->keyed.object))
+		return 0;
+	k->obs.id = id; /* and not what a CPU that ends the object has left there since (K6) */
+	return 1;
 }
 
 /* Begin a push to the total alone, because the owner is not known, for this cause (K4). */
 TS_INLINE int keyed_begin_lost(struct keyed *k, u32 number, u32 cause)
 {
-	k->id = 0;
 	return obs_begin_total(&k->obs, number, cause);
 }
 
@@ -436,7 +438,7 @@ TS_INLINE int keyed_begin(struct keyed *k, u32 sample, const KEYED_KEY *key)
 TS_INLINE void keyed_add(struct keyed *k, u32 table, u32 part, u64 amount)
 {
 	obs_add_any(&k->obs, table, part, amount);
-	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
+	if (k->obs.id && ts_unlikely(ts_read(k->obs.object->id) != k->obs.id)) /* K6 */
 		obs_refuse_for(&k->obs, table, TS_FULL, amount);
 }
 
@@ -444,7 +446,7 @@ TS_INLINE void keyed_add(struct keyed *k, u32 table, u32 part, u64 amount)
 TS_INLINE void keyed_add_since(struct keyed *k, u32 table, u32 part, u64 amount, u64 since)
 {
 	obs_add_since(&k->obs, table, part, amount, since);
-	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
+	if (k->obs.id && ts_unlikely(ts_read(k->obs.object->id) != k->obs.id)) /* K6 */
 		obs_refuse_for(&k->obs, table, TS_FULL, amount);
 }
 
@@ -452,7 +454,7 @@ TS_INLINE void keyed_add_since(struct keyed *k, u32 table, u32 part, u64 amount,
 TS_INLINE void keyed_add_ago(struct keyed *k, u32 table, u64 amount0, u64 amount1, u32 ago)
 {
 	obs_add_ago(&k->obs, table, amount0, amount1, ago);
-	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
+	if (k->obs.id && ts_unlikely(ts_read(k->obs.object->id) != k->obs.id)) /* K6 */
 		obs_refuse_for(&k->obs, table, TS_FULL, amount0 + amount1);
 }
 

@@ -47,6 +47,7 @@ struct obs {
 	struct ts_bank *bank; /* of this CPU */
 	struct ts_config *config; /* of the bank's tables */
 	struct ts_object *object; /* NULL: totals alone */
+	u64 id; /* of the object when the push began: another CPU may end the object amid it, and take the id away */
 	u64 *quiet; /* the object's word for ts_quiet(); NULL: there is no word */
 	u64 now; /* jiffies */
 	u32 generation; /* of the settings */
@@ -105,6 +106,7 @@ TS_INLINE int obs_open(struct obs *x, u32 number, u64 now)
 	x->now = now;
 	x->number = number;
 	x->object = NULL;
+	x->id = 0;
 	x->quiet = NULL;
 	x->tables = 0;
 	x->is_quiet = 0;
@@ -120,6 +122,7 @@ TS_INLINE int obs_begin_at(struct obs *x, u32 number, struct ts_object *o, u64 n
 	if (!obs_open(x, number, now))
 		return 0;
 	x->object = o;
+	x->id = ts_read(o->id);
 	x->claimed = ts_bank_enter(x->bank);
 	return 1;
 }
@@ -136,6 +139,7 @@ TS_INLINE int obs_begin_quiet(struct obs *x, u32 number, struct ts_object *o, u3
 	if (!obs_open(x, number, host_jiffies()))
 		return 0;
 	x->object = o;
+	x->id = ts_read(o->id);
 	x->quiet = quiet;
 	x->tables = tables;
 	return 1;
@@ -206,12 +210,12 @@ TS_INLINE void obs_push_object(struct obs *x, u32 table, u32 part, u64 amount)
 			ts_push_static_quiet(t, w, part, amount);
 		else
 			ts_push_static(t, tick, &x->config[table], obs_view(x->number, table), x->claimed,
-				       x->object->self, x->object->id, w, part, amount);
+				       x->object->self, x->id, w, part, amount);
 	} else if (x->is_quiet) {
 		ts_push_quiet(t, tick, w, part, amount);
 	} else {
 		ts_push(t, tick, &x->config[table], obs_view(x->number, table), x->claimed,
-			x->object->self, x->object->id, w, part, amount);
+			x->object->self, x->id, w, part, amount);
 	}
 }
 
@@ -260,9 +264,9 @@ TS_INLINE u32 obs_add_known(struct obs *x, u32 table, u32 left, u64 part0, u64 p
 	if (!x->config[table].enabled)
 		return 0;
 	if (obs_type(x->number, table) == TS_STATIC)
-		ordered = ts_push_static_known(t, tick, view, claimed, x->object->self, x->object->id, w, part0, part1);
+		ordered = ts_push_static_known(t, tick, view, claimed, x->object->self, x->id, w, part0, part1);
 	else
-		ordered = ts_push_known(t, tick, view, claimed, x->object->self, x->object->id, w, part0, part1);
+		ordered = ts_push_known(t, tick, view, claimed, x->object->self, x->id, w, part0, part1);
 	return ordered ? 0 : 1U << table;
 }
 
@@ -276,9 +280,9 @@ TS_INLINE void obs_order(struct obs *x, u32 table)
 	ts_view view = obs_view(x->number, table);
 
 	if (obs_type(x->number, table) == TS_STATIC)
-		ts_order_static_pushed(t, tick, view, x->claimed, x->object->self, x->object->id, w);
+		ts_order_static_pushed(t, tick, view, x->claimed, x->object->self, x->id, w);
 	else
-		ts_order_pushed(t, tick, view, x->claimed, x->object->self, x->object->id, w);
+		ts_order_pushed(t, tick, view, x->claimed, x->object->self, x->id, w);
 }
 
 /* Whether a moment (jiffies, 32 bits) is before the beginning of the previous slide. For dynamic tables. */
@@ -508,7 +512,7 @@ TS_APART int obs_keep(u32 number, u64 self, u64 id)
 	struct obs x;
 	u32 table;
 
-	if (!obs_begin(&x, number, NULL))
+	if (!obs_begin_total(&x, number, 0))
 		return 0;
 	for (table = 0; table < TS_BANK_TABLES; table++)
 		obs_keep_in(number, table, self, id, x.claimed);

@@ -396,7 +396,7 @@ TS_INLINE void custom_count(struct obs *x, struct custom_object *o, u64 amount)
 /* Whether the object has ended amid a push to it (K6): then its amount is refused. */
 TS_INLINE int custom_is_late(const struct keyed *k)
 {
-	return !k->id || ts_unlikely(ts_read(k->obs.object->id) != k->id);
+	return !k->obs.id || ts_unlikely(ts_read(k->obs.object->id) != k->obs.id);
 }
 
 /* A key without a place contends for one. Returns the place that it has got, from 1. */
@@ -434,7 +434,7 @@ TS_INLINE void custom_push(const struct custom_key *key, u64 amount)
 	if (!keyed_begin_of(&k, CUSTOM_SAMPLE, o))
 		return;
 	keyed_add(&k, CUSTOM_TABLE, 0, amount);
-	if (o && k.id)
+	if (o && k.obs.id)
 		custom_count(&k.obs, o, amount);
 	keyed_end(&k);
 	if (ts_unlikely(custom_is_late(&k)))
@@ -520,7 +520,7 @@ TS_INLINE void custom_finish(u64 common)
 	o = custom_held_by(p.who);
 	if (obs_is_on(CUSTOM_SAMPLE, CUSTOM_TABLE) && keyed_begin_of(&k, CUSTOM_SAMPLE, o)) {
 		keyed_add_since(&k, CUSTOM_TABLE, 0, ns, obs_since_ns(&k.obs, CUSTOM_TABLE, ns));
-		if (o && k.id)
+		if (o && k.obs.id)
 			custom_count(&k.obs, o, ns);
 		keyed_end(&k);
 		if (ts_unlikely(custom_is_late(&k)))

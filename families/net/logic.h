@@ -176,7 +176,7 @@ TS_INLINE struct net_object *net_object_of(const struct net_batch *b)
 /* Order the object, whatever the delay: batches are rare, and there may be no later push that would order it. */
 TS_INLINE void net_order(struct keyed *k, u32 table)
 {
-	if (k->id)
+	if (k->obs.id)
 		obs_order_next(&k->obs, table);
 }
 
