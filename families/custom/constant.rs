@@ -2,7 +2,6 @@
 //! The constants of conditions, as the program compares them with fields.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::linux::fs::MetadataExt as _;
 
 use topstat_model::definition::{Constant, Op};
 
@@ -128,9 +127,8 @@ fn named(field: &Field, text: &str) -> Result<u64, String> {
         }),
         EventFormat::Bool => text.parse::<bool>().ok().map(u64::from),
         EventFormat::Cgroup => {
-            let path = cgroup::root_path().join(text.trim_start_matches('/'));
-            let found = std::fs::metadata(&path).map_err(|e| format!("there is no control group {text}: {e}"))?;
-            Some(found.st_ino())
+            let number = cgroup::number(text).map_err(|error| format!("there is no control group {text}: {error}"))?;
+            Some(number)
         }
         _ => None,
     };

@@ -112,8 +112,8 @@ struct custom_table_is {
 struct custom_constants {
 	struct ts_shape shape;
 	u64 jiffy_ns;
+	u32 v1_controller; /* enum process_v1 */
 	u32 buckets_mask; /* the number of buckets, less one */
-	u32 pad;
 	struct custom_table_is table;
 	char name[CUSTOM_NAME]; /* sample/table */
 	char definition[CUSTOM_DEFINITION]; /* the text that all of this was made of */

@@ -7,6 +7,7 @@
 #define TOPSTAT_CUSTOM_FIELDS_BPF_H
 
 #include "logic.h"
+#include "observe/group.h"
 
 /* The fields of the kernel's types that lead to a network namespace. */
 struct nsproxy___custom {
@@ -163,6 +164,7 @@ static __always_inline u64 custom_path(void *ctx, custom_field_at f, u32 size, c
 static __always_inline u64 custom_of_task(u32 source)
 {
 	struct task_struct *task;
+	u64 group = 0;
 
 	switch (source) {
 	case CUSTOM_PID:
@@ -174,7 +176,8 @@ static __always_inline u64 custom_of_task(u32 source)
 	case CUSTOM_CPU:
 		return bpf_get_smp_processor_id();
 	case CUSTOM_CGROUP:
-		return bpf_get_current_cgroup_id();
+		group_of(bpf_get_current_task_btf(), &group);
+		return group;
 	case CUSTOM_PPID:
 		task = bpf_get_current_task_btf();
 		return task->real_parent->tgid;

@@ -153,8 +153,11 @@ fn constants(described: &Described, path: &str, definition: &Definition, buckets
     put(&mut given.definition, &definition.text);
     let from = offset_of!(abi::custom_constants, buckets_mask);
     let bytes = crate::bpf::as_bytes(&given)[from..].to_vec();
-    let jiffy = (offset_of!(abi::custom_constants, jiffy_ns), Constant::JiffyNs);
-    Constants::new(size_of::<abi::custom_constants>(), [jiffy]).with(from, bytes)
+    let fields = [
+        (offset_of!(abi::custom_constants, jiffy_ns), Constant::JiffyNs),
+        (offset_of!(abi::custom_constants, v1_controller), Constant::V1Controller),
+    ];
+    Constants::new(size_of::<abi::custom_constants>(), fields).with(from, bytes)
 }
 
 /// Writes a text, and leaves at least one zero behind it. Definitions and names are checked to be shorter.

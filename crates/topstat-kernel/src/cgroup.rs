@@ -113,6 +113,24 @@ pub fn find(path: &str) -> io::Result<(u64, u32)> {
     Ok((found.st_ino, below.components().count() as u32))
 }
 
+/// The number of the control group of this path, by the rule of `observe/process.h`: a group of v2, or, where v2 has no such group or
+/// only its root, of the chosen v1 hierarchy.
+///
+/// # Errors
+/// There is no control group of this path in either hierarchy.
+pub fn number(path: &str) -> io::Result<u64> {
+    let found = find(path);
+    match (&found, v1_controller().and_then(v1_mount)) {
+        (Ok((id, 1..)), _) | (Ok((id, _)), None) => Ok(*id),
+        (_, Some(mount)) => {
+            let below = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path)).to_owned();
+            let group = rustix::fs::stat(mount.mount_point.join(below)).map(|group| group.st_ino | GROUP_V1);
+            group.or_else(|error| found.map(|(id, _)| id).map_err(|_| error.into()))
+        }
+        (Err(_), None) => found.map(|(id, _)| id),
+    }
+}
+
 /// The existing hierarchies, in words.
 pub fn describe() -> String {
     let v2 = v2_mount().map_or_else(

@@ -313,7 +313,7 @@ impl Snapshot {
     }
 
     /// The number of rows. A table keeps far fewer than 2^32.
-    pub(crate) fn row_count(&self) -> u32 {
+    pub fn row_count(&self) -> u32 {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
     }
 }

@@ -3,6 +3,8 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use crate::state::Group;
+
 /// What a key does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -24,8 +26,18 @@ pub enum Action {
     Open,
     /// Goes to the next table, or to the previous one.
     Table(i32),
-    /// Goes to the overview.
+    /// Goes to the first screen.
     Overview,
+    /// Shows the tables of a group; `None`: all tables.
+    Group(Option<Group>),
+    /// Shows the cost of topstat, and whether its figures are complete.
+    Own,
+    /// Explains what the table shows.
+    About,
+    /// Begins the input of a name to go to.
+    Goto,
+    /// Shows the two ends of a local connection as one row, or as two.
+    Fold,
     /// Freezes the view.
     Freeze,
     /// Sorts by the next column, or by the previous one.
@@ -79,6 +91,7 @@ const fn bind(
 }
 
 const MOVE: &str = "Move";
+const TABLES: &str = "Tables";
 const SHOW: &str = "Show";
 const PAST: &str = "Past";
 const SET: &str = "Set (with the daemon's rights)";
@@ -90,18 +103,29 @@ pub const KEYS: &[Binding] = &[
     bind(&[(Down, "Down")], Action::Move(1), "one row down", MOVE),
     bind(&[(PageUp, "PgUp")], Action::Page(-1), "a page up", MOVE),
     bind(&[(PageDown, "PgDn")], Action::Page(1), "a page down", MOVE),
-    bind(&[(Home, "Home"), (Char('g'), "g")], Action::First, "first row", MOVE),
+    bind(&[(Home, "Home")], Action::First, "first row", MOVE),
     bind(&[(End, "End"), (Char('G'), "G")], Action::Last, "last row", MOVE),
     bind(&[(Enter, "Enter")], Action::Open, "open the table or object", MOVE),
-    bind(&[(Tab, "Tab"), (Char('n'), "n")], Action::Table(1), "next table", MOVE),
-    bind(&[(KeyCode::BackTab, "S-Tab"), (Char('N'), "N")], Action::Table(-1), "table before", MOVE),
-    bind(&[(Char('o'), "o")], Action::Overview, "overview", MOVE),
+    bind(&[(Tab, "Tab"), (Char('n'), "n")], Action::Table(1), "next table or panel", MOVE),
+    bind(&[(KeyCode::BackTab, "S-Tab"), (Char('N'), "N")], Action::Table(-1), "table or panel before", MOVE),
+    bind(&[(Char('o'), "o")], Action::Overview, "the first screen", MOVE),
+    bind(&[(Char(':'), ":"), (Char('g'), "g")], Action::Goto, "go to a name", MOVE),
     bind(&[(Esc, "Esc"), (Backspace, "Bksp")], Action::Back, "back, or no filter", MOVE),
+    bind(&[(Char('1'), "1")], Action::Group(Some(Group::Network)), "network", TABLES),
+    bind(&[(Char('2'), "2")], Action::Group(Some(Group::Cpu)), "CPU", TABLES),
+    bind(&[(Char('3'), "3")], Action::Group(Some(Group::Disk)), "disk", TABLES),
+    bind(&[(Char('4'), "4")], Action::Group(Some(Group::Memory)), "memory", TABLES),
+    bind(&[(Char('5'), "5")], Action::Group(Some(Group::Containers)), "containers", TABLES),
+    bind(&[(Char('6'), "6")], Action::Group(Some(Group::Kernel)), "kernel counters", TABLES),
+    bind(&[(Char('7'), "7")], Action::Own, "topstat itself", TABLES),
+    bind(&[(Char('0'), "0")], Action::Group(None), "all tables", TABLES),
     bind(&[(Char(' '), "Space")], Action::Freeze, "freeze rows and order", SHOW),
     bind(&[(Char('/'), "/"), (F(4), "F4")], Action::Filter, "filter as you type", SHOW),
     bind(&[(Char('>'), ">"), (F(6), "F6")], Action::Sort(1), "sort by next column", SHOW),
     bind(&[(Char('<'), "<")], Action::Sort(-1), "sort by column before", SHOW),
     bind(&[(Char('r'), "r"), (Char('I'), "I")], Action::Reverse, "reverse the order", SHOW),
+    bind(&[(Char('f'), "f")], Action::Fold, "local connections as one", SHOW),
+    bind(&[(Char('i'), "i")], Action::About, "what this means", SHOW),
     bind(&[(Char('x'), "x")], Action::Exact, "exact numbers", SHOW),
     bind(&[(Char('y'), "y")], Action::Command, "command that prints this", SHOW),
     bind(&[(Char('s'), "s")], Action::Save, "save as JSON", SHOW),
@@ -157,6 +181,6 @@ mod tests {
     #[test]
     fn groups_stand_together_in_the_help() {
         let groups: HashSet<_> = KEYS.iter().map(|binding| binding.group).collect();
-        assert_eq!(groups.len(), 4);
+        assert_eq!(groups.len(), 5);
     }
 }

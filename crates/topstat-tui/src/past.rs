@@ -168,6 +168,13 @@ impl Past {
         self.last.as_ref()
     }
 
+    /// The value of an object in the reading before the last; `None` where that reading has no row of it.
+    pub fn before(&self, object: &[Field]) -> Option<u64> {
+        let known = self.objects.get(&*unmarked(object))?;
+        let reading = self.readings.get(self.readings.len().checked_sub(2)?)?;
+        reading.rows.iter().find(|row| Arc::ptr_eq(&row.object, &known.0)).map(|row| row.value)
+    }
+
     /// The last reading that is not after this instant; `None` where memory does not reach as far back.
     pub fn at(&self, time: SystemTime) -> Option<Snapshot> {
         let after = self.readings.partition_point(|reading| reading.head.time <= time);

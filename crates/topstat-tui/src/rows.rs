@@ -2,6 +2,7 @@
 //! The rows of a reading that are shown, and their order.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -73,6 +74,24 @@ impl Rows {
         };
         let row = self.reading.as_ref()?.rows.get(*place)?;
         Some(Shown { row, ended: None })
+    }
+
+    /// The rows without the second end of each connection whose two ends are on this host, and so both in the reading. Rows of
+    /// things that are no connections stay.
+    #[must_use]
+    pub fn folded(mut self) -> Self {
+        let Some(reading) = self.reading.clone() else { return self };
+        let ends = ["sip", "sport", "dip", "dport"].map(|name| reading.column(name));
+        let [Some(sip), Some(sport), Some(dip), Some(dport)] = ends else { return self };
+        let mut seen = HashSet::new();
+        self.places.retain(|place| {
+            let object = &reading.rows[*place].object;
+            let (own, peer) = ((&object[sip], &object[sport]), (&object[dip], &object[dport]));
+            let is_second = seen.contains(&(peer, own));
+            seen.insert((own, peer));
+            !is_second
+        });
+        self
     }
 
     /// All rows.

@@ -10,15 +10,20 @@ use topstat_model::filter::Filter;
 use topstat_model::{Field, Snapshot, TableType, rfc3339};
 
 use crate::feed::{Cost, Origin, Setting, TableMeta};
-use crate::host::Host;
+use crate::host::{Host, Hosts};
 use crate::keys::{self, Action};
+use crate::now::{Line, Panel};
 use crate::past::{Past, Sums};
 use crate::rows::{Ended, ObjectId, Rows, SortBy, shown};
 
+mod goto;
+mod groups;
 mod prompt;
 mod settings;
 mod travel;
 
+pub use goto::Found;
+pub use groups::Group;
 pub use prompt::{Asked, Prompt};
 pub use settings::Known;
 pub use travel::{Cell, Outline};
@@ -37,7 +42,9 @@ pub enum Effect {
 /// The content of the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// The tops of all tables.
+    /// The host, and who is at the top of it.
+    Now,
+    /// The tops of all tables, or of a group of them.
     Overview,
     /// One table.
     Table,
@@ -45,6 +52,10 @@ pub enum Screen {
     Object(ObjectId),
     /// The settings of all tables.
     Settings,
+    /// The meaning of what the table shows.
+    About,
+    /// The cost of topstat, and whether its figures are complete.
+    Own,
     /// The keys.
     Help,
 }
@@ -102,6 +113,10 @@ pub enum Hit {
     Row(usize),
     /// A table of the overview.
     Table(usize),
+    /// The title of a panel.
+    Panel(Panel),
+    /// A line of a panel.
+    Line(Panel, usize),
     /// The title of a column.
     Column(SortBy),
     /// The chart. Its last cell is the last reading.
@@ -142,6 +157,18 @@ pub struct App {
     pub exact: bool,
     /// The activity of the host.
     pub host: Host,
+    /// The activity of the host in the last ten minutes.
+    pub hosts: Hosts,
+    /// The panel and the line of the "now" screen that are chosen.
+    pub focus: (Panel, usize),
+    /// The lines of each panel in the last frame.
+    pub places: Vec<(Panel, Vec<Line>)>,
+    /// The tables that the overview shows; `None`: all.
+    pub group: Option<Group>,
+    /// The two ends of a local connection are one row.
+    pub fold: bool,
+    /// The place among what a typed name finds.
+    pub choice: usize,
     /// The cost of the daemon, if the daemon reports it.
     pub cost: Option<Cost>,
     /// The number of rows that the last frame had room for.
@@ -180,7 +207,7 @@ impl App {
         Self {
             data: tables.into_iter().map(data).collect(),
             origin,
-            screens: vec![Screen::Overview],
+            screens: vec![Screen::Now],
             table: 0,
             when: When::Live,
             selected: None,
@@ -193,6 +220,12 @@ impl App {
             message: None,
             exact: false,
             host: Host::default(),
+            hosts: Hosts::default(),
+            focus: (Panel::Cpu, 0),
+            places: vec![],
+            group: None,
+            fold: false,
+            choice: 0,
             cost: None,
             page: 10,
             hits: vec![],
@@ -205,7 +238,7 @@ impl App {
 
     /// The screen that is shown.
     pub fn screen(&self) -> &Screen {
-        self.screens.last().unwrap_or(&Screen::Overview)
+        self.screens.last().unwrap_or(&Screen::Now)
     }
 
     /// The chosen table; `None` where there are no tables.
@@ -215,9 +248,9 @@ impl App {
 
     /// Opens the screen of a table at the beginning.
     pub fn begin_with(&mut self, path: &str) {
-        if let Some(table) = self.data.iter().position(|data| data.meta.path() == path) {
+        if let Some(table) = self.table_at(path) {
             self.choose(table);
-            self.open();
+            self.show_table();
         }
     }
 
@@ -236,11 +269,13 @@ impl App {
 
     /// The tables that the screen shows.
     fn in_sight(&self) -> Vec<usize> {
-        let below = self.screens.iter().rev().find(|screen| **screen != Screen::Help);
+        let is_above = |screen: &&Screen| matches!(screen, Screen::Help | Screen::About | Screen::Own);
+        let below = self.screens.iter().rev().find(|screen| !is_above(screen));
         let may_be_read = |table: &usize| !self.origin.loads || self.data[*table].opened;
-        match below.unwrap_or(&Screen::Overview) {
+        match below.unwrap_or(&Screen::Now) {
             Screen::Settings => vec![],
-            Screen::Help | Screen::Overview => self.in_page().filter(may_be_read).collect(),
+            Screen::Overview => self.in_page().into_iter().filter(may_be_read).collect(),
+            Screen::Now | Screen::Help | Screen::About | Screen::Own => self.now_in_sight(),
             Screen::Table => (0..self.data.len()).filter(|table| *table == self.table).collect(),
             Screen::Object(_) => {
                 let wanted = |table: &usize| *table == self.table || self.may_be_related(*table);
@@ -249,11 +284,32 @@ impl App {
         }
     }
 
+    /// The tables of the "now" screen. Where tables have to be loaded, each refresh has one more of them, so that the tables that
+    /// are loaded go on being read in between.
+    fn now_in_sight(&self) -> Vec<usize> {
+        let mut new = 0;
+        let may_be_read = |table: &usize| {
+            let data = &self.data[*table];
+            let known = data.past.last().is_some() || data.wrong.is_some();
+            new += usize::from(!known);
+            known || new == 1 || !self.origin.loads
+        };
+        self.now_tables().filter(may_be_read).collect()
+    }
+
     /// The tables that the overview or the settings have room for: the page of the chosen table.
-    pub fn in_page(&self) -> std::ops::Range<usize> {
+    pub fn in_page(&self) -> Vec<usize> {
+        let listed = self.listed();
+        let place = listed.iter().position(|table| *table == self.table).unwrap_or(0);
         let page = self.page.max(1);
-        let first = self.table / page * page;
-        first..(first + page).min(self.data.len())
+        let first = place / page * page;
+        listed.into_iter().skip(first).take(page).collect()
+    }
+
+    /// The tables that the overview or the settings go over.
+    fn listed(&self) -> Vec<usize> {
+        let group = self.group.filter(|_| *self.screen() == Screen::Overview);
+        (0..self.data.len()).filter(|table| group.is_none_or(|group| group.has(&self.data[*table].meta))).collect()
     }
 
     /// Whether a table may have rows with the process or control group of an object of the chosen table.
@@ -302,8 +358,17 @@ impl App {
         matches!(self.when, When::Live)
     }
 
-    /// Takes the activity of the host.
-    pub fn host(&mut self, host: Host) {
+    /// The instant that is shown.
+    pub fn shown_at(&self) -> SystemTime {
+        match self.when {
+            When::Live => self.now,
+            When::Frozen(time) | When::Past(time) => time,
+        }
+    }
+
+    /// Takes the activity of the host at an instant.
+    pub fn host(&mut self, time: SystemTime, host: Host) {
+        self.hosts.add(time, host.clone());
         self.host = host;
         self.dirty |= self.is_live();
     }
@@ -321,6 +386,7 @@ impl App {
             return match (&data.wrong, data.past.last()) {
                 (Some(wrong), _) => Err(wrong.clone()),
                 (None, Some(last)) => Ok(Arc::clone(last)),
+                (None, None) if self.origin.loads && *self.screen() == Screen::Now => Err("loading …".to_owned()),
                 (None, None) if self.origin.loads && !data.opened => Err("not loaded: Enter loads it".to_owned()),
                 (None, None) => Err("waiting for the first reading".to_owned()),
             };
@@ -371,7 +437,8 @@ impl App {
             (When::Frozen(_), Some(data)) => &data.frozen,
             _ => &none,
         };
-        shown(snapshot, ended, &self.filter, self.sort, self.reverse)
+        let rows = shown(snapshot, ended, &self.filter, self.sort, self.reverse);
+        if self.fold { rows.folded() } else { rows }
     }
 
     /// The place of the selection among these rows.
@@ -429,6 +496,9 @@ impl App {
         match hit {
             Hit::Table(table) if self.table == table => return self.act(Action::Open),
             Hit::Table(table) => self.choose(table),
+            Hit::Panel(panel) => self.focus = (panel, 0),
+            Hit::Line(panel, place) if self.focus == (panel, place) => return self.act(Action::Open),
+            Hit::Line(panel, place) => self.focus = (panel, place),
             Hit::Row(place) => {
                 let rows = self.rows();
                 if self.selection(&rows) == Some(place) && self.selected.is_some() {
@@ -466,12 +536,20 @@ impl App {
             Action::First => self.step(i64::from(i32::MIN)),
             Action::Last => self.step(i64::from(i32::MAX)),
             Action::Open => self.open(),
+            Action::Table(by) if *self.screen() == Screen::Now => self.next_panel(by),
             Action::Table(by) => {
                 let tables = i64::try_from(self.data.len().max(1)).unwrap_or(1);
                 let table = (i64::try_from(self.table).unwrap_or(0) + i64::from(by)).rem_euclid(tables);
                 self.choose(usize::try_from(table).unwrap_or(0));
             }
-            Action::Overview => self.screens = vec![Screen::Overview],
+            Action::Overview => self.screens = vec![Screen::Now],
+            Action::Group(group) => self.list(group),
+            Action::Own => self.screens.push(Screen::Own),
+            Action::About if *self.screen() == Screen::About => return self.back(),
+            Action::About if *self.screen() != Screen::Now => self.screens.push(Screen::About),
+            Action::About => self.screens.push(Screen::Help),
+            Action::Goto => self.ask(Asked::Goto, String::new()),
+            Action::Fold => self.fold = !self.fold,
             Action::Freeze if matches!(self.when, When::Live) => self.freeze(),
             Action::Freeze | Action::Live => self.live(),
             Action::Sort(by) => self.sort_next(by),
@@ -490,7 +568,7 @@ impl App {
     }
 
     fn back(&mut self) -> Option<Effect> {
-        if self.screens.len() > 1 && *self.screen() != Screen::Table {
+        if self.screens.len() > 1 && !matches!(self.screen(), Screen::Table | Screen::Overview) {
             self.screens.pop();
         } else if !self.filter.is_empty() {
             self.filter = Filter::default();
@@ -527,10 +605,16 @@ impl App {
     }
 
     fn step(&mut self, by: i64) {
+        if *self.screen() == Screen::Now {
+            return self.step_in_panels(by);
+        }
         if matches!(self.screen(), Screen::Overview | Screen::Settings) {
-            let last = i64::try_from(self.data.len()).unwrap_or(0) - 1;
-            let table = (i64::try_from(self.table).unwrap_or(0) + by).clamp(0, last.max(0));
-            return self.choose(usize::try_from(table).unwrap_or(0));
+            let listed = self.listed();
+            let last = i64::try_from(listed.len()).unwrap_or(0) - 1;
+            let place = listed.iter().position(|table| *table == self.table).unwrap_or(0);
+            let to = (i64::try_from(place).unwrap_or(0) + by).clamp(0, last.max(0));
+            let Some(table) = listed.get(usize::try_from(to).unwrap_or(0)) else { return };
+            return self.choose(*table);
         }
         let rows = self.rows();
         let Some(place) = self.selection(&rows) else { return };
@@ -546,10 +630,8 @@ impl App {
 
     fn open(&mut self) {
         match self.screen() {
-            Screen::Overview | Screen::Settings => {
-                self.screens = vec![Screen::Overview, Screen::Table];
-                self.opened();
-            }
+            Screen::Now => self.open_line(),
+            Screen::Overview | Screen::Settings => self.show_table(),
             Screen::Table => {
                 let rows = self.rows();
                 if let Some(shown) = self.selection(&rows).and_then(|place| rows.get(place)) {
@@ -558,8 +640,15 @@ impl App {
                     self.screens.push(Screen::Object(object));
                 }
             }
-            Screen::Object(_) | Screen::Help => {}
+            Screen::Object(_) | Screen::Help | Screen::About | Screen::Own => {}
         }
+    }
+
+    /// Shows the chosen table, above the screens that are not about a table.
+    fn show_table(&mut self) {
+        self.screens.retain(|screen| matches!(screen, Screen::Now | Screen::Overview));
+        self.screens.push(Screen::Table);
+        self.opened();
     }
 
     /// Sorts by the column to the right or to the left of the present one.

@@ -39,6 +39,9 @@ const DRAWN_WITHIN: Duration = Duration::from_millis(100);
 const FIRST_COST_AFTER: Duration = Duration::from_secs(3);
 const COST_EVERY: Duration = Duration::from_secs(60);
 
+/// The time from the first look at the host to the second.
+const SECOND_LOOK: Duration = Duration::from_millis(250);
+
 /// The time that the view has to end by itself after a signal: a reading of many tables takes as long.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -192,10 +195,12 @@ fn show(
         // A table that is new on the screen is read at once: another screen may need other tables.
         if waiting == 0 && (due || wanted.iter().any(|table| !read.contains(table))) {
             if due {
-                next = (next + options.interval).max(Instant::now());
+                // Two looks give the first figures of the host: the second look comes soon.
+                let interval = if looker.is_new() { options.interval.min(SECOND_LOOK) } else { options.interval };
+                next = (next + interval).max(Instant::now());
                 // The host is looked at only while it is shown. The first look after a pause covers the whole pause.
                 if let Some(host) = app.is_live().then(|| looker.look()).flatten() {
-                    app.host(host);
+                    app.host(SystemTime::now(), host);
                 }
                 if app.is_live() && Instant::now() >= cost_due {
                     cost_due = Instant::now() + std::mem::replace(&mut cost_after, COST_EVERY);

@@ -120,6 +120,7 @@ fn app() -> App {
     }
     let empty = Snapshot { rows: vec![], total: 0, other: 0, objects: 0, ..connections(4, &[]) };
     app.read(2, Ok(empty));
+    app.screens.push(Screen::Overview);
     app
 }
 
@@ -210,7 +211,7 @@ fn styled(app: &mut App, (width, height): (u16, u16), colors: Colors) -> String 
 fn busy_app() -> App {
     let mut app = app();
     let cpus = (0..20).map(|cpu| f64::from(cpu) / 20.0).collect();
-    app.host(Host { cpus, net: Some((1_500_000, 20_000)), own: Some(0.0042) });
+    app.host(at(4), Host { cpus, net: Some((1_500_000, 20_000)), own: Some(0.0042), ..Host::default() });
     app
 }
 
@@ -407,7 +408,7 @@ fn a_connection_that_closes_is_grey_and_the_same() {
     let tables = vec![meta("tcp_v4", "conns_bps", Unit::Bits)];
     let mut app = App::new(tables, Origin { name: "daemon", ..Origin::default() }, instant);
     app.read(0, Ok(reading(1, false)));
-    press(&mut app, "\n\n\u{1b}");
+    press(&mut app, "0\n\n\u{1b}");
     app.read(0, Ok(reading(2, true)));
     app.read(0, Ok(reading(3, true)));
     let rows = app.rows();
@@ -425,9 +426,9 @@ fn a_connection_that_closes_is_grey_and_the_same() {
     terminal.draw(|frame| draw(&mut app, frame, PLAIN)).unwrap();
     let buffer = terminal.backend().buffer();
     let is_dim = |port: &str| {
-        let line = |y: u16| (0..120).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-        let y = (0..24).find(|y| line(*y).contains(port)).expect(port);
-        buffer[(20, y)].modifier.contains(ratatui::style::Modifier::DIM)
+        let at = |(x, y): (u16, u16)| (x..120).take(port.len()).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        let place = (0..24).flat_map(|y| (0..120).map(move |x| (x, y))).find(|place| at(*place) == port).expect(port);
+        buffer[place].modifier.contains(ratatui::style::Modifier::DIM)
     };
     assert!(is_dim("50000") && !is_dim("50001"));
     assert!(frame(&mut app, (120, 24), PLAIN).contains("1 closed"));
@@ -654,7 +655,7 @@ fn a_bar_has_no_gaps_where_records_are() {
 #[test]
 fn what_a_daemon_took_to_begin_is_not_shown_as_what_it_takes() {
     let mut app = app();
-    app.host(Host { cpus: vec![0.5], ..Host::default() });
+    app.host(at(4), Host { cpus: vec![0.5], ..Host::default() });
     app.cost(Some(Cost { daemon: None, programs: Some(0.0021) }));
     let drawn = frame(&mut app, (120, 40), PLAIN);
     assert!(!drawn.contains("  daemon ") && drawn.contains("programs 0.2%"), "{drawn}");
@@ -665,6 +666,7 @@ fn a_history_alone_is_read_once_and_is_not_live() {
     let tables = vec![meta("tcp_v4", "conns_bps", Unit::Bits), meta("tasks", "cpu", Unit::Nanoseconds)];
     let origin = Origin { name: "history", recorded: true, history: " --history /h".into(), ..Origin::default() };
     let mut app = App::new(tables, origin, instant);
+    press(&mut app, "0");
     assert_eq!(app.wanted(), [0, 1]);
     app.read(0, Ok(connections(4, &[50_000])));
     app.read(1, Err("there are no records".into()));

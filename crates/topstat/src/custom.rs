@@ -93,6 +93,22 @@ pub fn add_pinned(pins: &Path, backend: &mut dyn Backend) {
     }
 }
 
+/// The table of processes that have ended, which the live view shows, and the name of its definition in the library.
+pub const ENDED: (&str, &str, &str) = ("ended", "cpu", "ended-processes");
+
+/// Adds the table [`ENDED`], unless there is one of this name, such as a daemon's. Returns whether the table is new.
+pub fn add_ended(backend: &mut dyn Backend) -> bool {
+    let (sample, table, name) = ENDED;
+    let is_new = topstat_kernel::find(sample, table).is_none();
+    is_new
+        && entry(name)
+            .and_then(|entry| {
+                let definition = definition::parse(&entry.table).map_err(|fault| wrong(&entry.table, &fault))?;
+                add(sample, table, &entry.table, &definition, backend)
+            })
+            .is_ok()
+}
+
 /// Adds the tables of a configuration. Returns what is wrong with those that can't be added, each with its name.
 pub fn add_configured(tables: &[(String, Definition)], backend: &mut dyn Backend) -> Vec<String> {
     let mut wrong = Vec::new();

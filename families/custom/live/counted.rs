@@ -5,13 +5,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_kernel::Source;
 use topstat_kernel::custom::{self, System};
+use topstat_live::cgroup::Group;
 use topstat_live::watch::{endless, everything, load, snapshot};
-use topstat_live::{Case, case, note};
+use topstat_live::{Case, case, eventually, note};
 use topstat_model::definition;
 use topstat_model::{Field, Row, Snapshot};
 
@@ -24,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         case!(arguments_of_the_kernel_s_own_types, Root, Tracefs; EveryKernel, Gate),
         case!(functions_of_a_library, Root, Tracefs; EveryKernel),
         case!(functions_of_the_kernel, Root, Tracefs, Kprobes; EveryKernel, Gate),
+        case!(groups_are_those_that_all_families_show, Root, Tracefs, CgroupsOfBoth),
         case!(samples_of_a_clock, Root, Tracefs; EveryKernel),
         case!(the_large_displace_the_small, Root, Tracefs; EveryKernel, Gate),
         case!(amounts_below_zero_are_counted_apart, Root, Tracefs),
@@ -93,6 +96,46 @@ fn calls_are_counted_one_by_one() {
     assert_eq!(number(&found, row, "pid"), u64::from(std::process::id()));
     let comm = std::fs::read_to_string("/proc/thread-self/comm").expect("comm");
     assert_eq!(field(&found, row, "comm"), Field::from(comm.trim_end()));
+}
+
+/// A process in a group of v2 counts to it. A process in v2's root counts to its group of v1.
+fn groups_are_those_that_all_families_show() {
+    let v2 = Group::new("custom").expect("a cgroup of v2");
+    let (one, two) = (Group::of_v1("one").expect("a cgroup of v1"), Group::of_v1("two").expect("a cgroup of v1"));
+    let mut source = watch("syscalls:sys_enter_kill by pid, cgroup where sig = 0 period 60s");
+    let call = "read go; i=0; while [ $i -lt 100 ]; do kill -0 $$; i=$((i+1)); done; read end";
+    let start = |groups: &[&Group]| {
+        let mut shell = Command::new("sh").args(["-c", call]).stdin(Stdio::piped()).spawn().expect("a shell");
+        groups.iter().for_each(|group| group.take(shell.id()));
+        writeln!(shell.stdin.as_mut().expect("its input"), "go").expect("the shell reads");
+        shell
+    };
+    let shells = [(start(&[&v2, &one]), &v2), (start(&[&one]), &one), (start(&[&two]), &two)];
+    for (shell, group) in &shells {
+        let mut seen = None;
+        let counted = eventually(Duration::from_secs(10), || {
+            let found = snapshot(&mut *source, &path());
+            let row = found.rows.iter().find(|row| number(&found, row, "pid") == shell.id().into());
+            seen = row.map(|row| (row.value, field(&found, row, "cgroup")));
+            seen.as_ref().is_some_and(|(value, _)| *value == 100)
+        });
+        assert!(counted, "{seen:?}");
+        assert_eq!(seen.expect("it was counted").1, Field::from(group.path.as_str()));
+    }
+    for (mut shell, _) in shells {
+        writeln!(shell.stdin.as_mut().expect("its input"), "end").expect("the shell reads");
+        assert!(shell.wait().expect("the shell ends").success());
+    }
+    let mut of_one =
+        watch(&format!("syscalls:sys_enter_kill by pid where sig = 0 and cgroup = {:?} period 60s", one.path));
+    let mut shells = [start(&[&one]), start(&[&two])];
+    for shell in &mut shells {
+        writeln!(shell.stdin.as_mut().expect("its input"), "end").expect("the shell reads");
+        assert!(shell.wait().expect("the shell ends").success());
+    }
+    let found = snapshot(&mut *of_one, &path());
+    let pids: Vec<_> = found.rows.iter().map(|row| (number(&found, row, "pid"), row.value)).collect();
+    assert_eq!(pids, [(shells[0].id().into(), 100)]);
 }
 
 fn amounts_are_added_up() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which counters of a reading are shown, and in which order.
 
-use super::{Counter, CounterKind, Counters, Scope};
+use super::{Counter, CounterKind, Counters, Scope, is_trouble};
 
 /// The choice of counters to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct Choice {
     pub totals: bool,
     /// The counters.
     pub shown: Shown,
+    /// Only counters that stand for trouble: see [`is_trouble`].
+    pub errors: bool,
     /// Their order.
     pub order: Order,
     /// The largest number of counters of each scope.
@@ -49,7 +51,7 @@ impl Choice {
     /// The shown counters of a scope, and the number of counters that only the limit hides.
     pub(crate) fn lines<'a>(&self, scope: &'a Scope) -> (Vec<Line<'a>>, usize) {
         let all = scope.protocols.iter().flat_map(|p| p.counters.iter().map(|counter| (p.name, counter)));
-        let mut lines: Vec<Line> = all.filter(|(_, counter)| self.shown.is(counter)).collect();
+        let mut lines: Vec<Line> = all.filter(|(_, counter)| self.is_shown(counter)).collect();
         match self.order {
             Order::Kernel => {}
             // The sort is stable: equal counters stay in the kernel's order. Gauges come after counts.
@@ -60,6 +62,10 @@ impl Choice {
         let hidden = self.rows.map_or(0, |rows| lines.len().saturating_sub(rows));
         lines.truncate(lines.len() - hidden);
         (lines, hidden)
+    }
+
+    fn is_shown(&self, counter: &Counter) -> bool {
+        self.shown.is(counter) && (!self.errors || is_trouble(&counter.name))
     }
 
     /// The numbers in the columns of CPUs: the changes; the values if these are asked for, or without a previous reading. `None`

@@ -15,12 +15,14 @@ mod csv;
 mod json;
 mod picture;
 mod text;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub use choice::{Choice, Order, Shown};
 pub use picture::Picture;
+pub use trouble::is_trouble;
 
 /// One reading.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -84,6 +84,18 @@ fn what_has_not_changed_is_shown_only_if_asked_for() {
 }
 
 #[test]
+fn errors_are_the_counters_of_trouble() {
+    let counters = reading(vec![
+        count("InSegs", Some([5, 5]), [9, 9]),
+        count("RetransSegs", Some([5, 5]), [5, 6]),
+        count("ListenDrops", Some([1, 1]), [1, 1]),
+    ]);
+    let shown = |shown| names(&counters, &Choice { shown, errors: true, ..choice(Order::Kernel) });
+    assert_eq!(shown(Shown::Changed), ["RetransSegs"]);
+    assert_eq!(shown(Shown::All), ["RetransSegs", "ListenDrops"]);
+}
+
+#[test]
 fn no_name_reaches_the_terminal() {
     let counters = reading(vec![count("InSegs", Some([1, 1]), [2, 2])]);
     let picture = Picture { counters: &counters, choice: &Choice::default(), cpus: true };

@@ -64,6 +64,36 @@ pub fn sparkline(pen: &mut Pen<'_>, area: Rect, values: &[u64], largest: u64) {
     }
 }
 
+/// Draws the last shares from 0 to 1, one in each cell.
+pub fn shares(pen: &mut Pen<'_>, area: Rect, shares: &[f64]) {
+    let last = &shares[shares.len().saturating_sub(area.width.into())..];
+    let begin = area.right() - u16::try_from(last.len()).unwrap_or(area.width);
+    for (x, share) in (begin..).zip(last) {
+        cell(pen, x, area.y, *share, TINT);
+    }
+}
+
+/// The eighths of a cell, from its left edge on.
+const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+
+/// A share from 0 to 1 as a bar to the right, `cells` cells for 1. A share above 0 is visible.
+pub fn share_text(share: f64, cells: u16, look: Look) -> String {
+    let steps = level(share, 1.0, usize::from(cells) * 8);
+    if !look.utf8 {
+        return "#".repeat(steps.div_ceil(8));
+    }
+    let mut text = "█".repeat(steps / 8);
+    if steps % 8 > 0 {
+        text.push(EIGHTHS[steps % 8]);
+    }
+    text
+}
+
+/// Draws the bar of a share in its colour.
+pub fn share(pen: &mut Pen<'_>, x: u16, y: u16, cells: u16, share: f64, scale: Scale) {
+    pen.put(x, y, cells, &share_text(share, cells, pen.look()), of_scale(scale, share));
+}
+
 /// The largest of the last `cells` values.
 pub fn largest(values: &[u64], cells: u16) -> u64 {
     values[values.len().saturating_sub(cells.into())..].iter().copied().max().unwrap_or(0)

@@ -30,8 +30,11 @@ pub fn draw(pen: &mut Pen<'_>, area: Rect) {
         "Mouse",
         "  click rows, titles, charts; wheel",
     ];
-    lines.extend(notes.map(|note| (note.to_owned(), if note.starts_with(' ') { PLAIN } else { BOLD })));
     let height = usize::from(area.height).max(1);
+    // The keys come first: where there is no room for a further column, the manual has the notes.
+    let room = usize::from((area.width + 2) / COLUMN).max(1) * height;
+    let wanted = if lines.len() + notes.len() <= room { &notes[..] } else { &[] };
+    lines.extend(wanted.iter().map(|note| ((*note).to_owned(), if note.starts_with(' ') { PLAIN } else { BOLD })));
     for (place, (line, ink)) in lines.iter().enumerate() {
         let column = u16::try_from(place / height).unwrap_or(0);
         let row = u16::try_from(place % height).unwrap_or(0);

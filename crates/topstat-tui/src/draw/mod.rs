@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Draws the state as a frame.
 
+mod about;
 mod bars;
 mod help;
+mod now;
 mod object;
 mod overview;
+mod own;
 mod pen;
 mod settings;
 mod table;
 mod timebar;
 
+use std::borrow::Cow;
+
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use topstat_model::{Snapshot, Unit, per_second, rfc3339};
+use topstat_model::{Snapshot, TableType, Unit, per_second, rfc3339};
 
 use crate::feed::Cost;
 use crate::state::{App, Asked, Screen, When};
@@ -31,14 +37,36 @@ pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
     let (title, rest) = split(area, 1);
     let (body, foot) = split(rest, rest.height - 1);
     let with_host = bar(app, &mut pen, title);
-    match app.screen().clone() {
-        Screen::Overview => overview::draw(app, &mut pen, body, !with_host),
-        Screen::Table => table::draw(app, &mut pen, body),
-        Screen::Object(object) => object::draw(app, &mut pen, body, &object),
-        Screen::Settings => settings::draw(app, &mut pen, body),
-        Screen::Help => help::draw(&mut pen, body),
+    if matches!(&app.prompt, Some(prompt) if prompt.what == Asked::Goto) {
+        found(app, &mut pen, body);
+        return self::foot(app, &mut pen, foot);
     }
+    screen(app, &mut pen, body, with_host);
     self::foot(app, &mut pen, foot);
+}
+
+/// The content of the screen as text, without its first and last line, in at most this many cells and lines.
+pub fn text_of(app: &mut App, width: u16, lines: u16) -> String {
+    let area = Rect { x: 0, y: 0, width, height: lines };
+    let mut buffer = Buffer::empty(area);
+    screen(app, &mut Pen::new(&mut buffer, Look { colors: Colors::None, utf8: true }), area, false);
+    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    let text = (0..lines).map(line).collect::<Vec<_>>().join("\n");
+    text.trim_end().to_owned() + "\n"
+}
+
+/// Draws what is between the first and the last line.
+fn screen(app: &mut App, pen: &mut Pen<'_>, body: Rect, with_host: bool) {
+    match app.screen().clone() {
+        Screen::Now => now::draw(app, pen, body),
+        Screen::Overview => overview::draw(app, pen, body, !with_host),
+        Screen::Table => table::draw(app, pen, body),
+        Screen::Object(object) => object::draw(app, pen, body, &object),
+        Screen::Settings => settings::draw(app, pen, body),
+        Screen::About => about::draw(app, pen, body),
+        Screen::Own => own::draw(app, pen, body),
+        Screen::Help => help::draw(pen, body),
+    }
 }
 
 /// Splits the first lines off an area.
@@ -65,8 +93,11 @@ fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) -> bool {
     x = pen.put(x, area.y, area.right() - x, &format!(" {time}  topstat · {}", app.origin.name), pen::BOLD);
     let host = Host::of(app);
     let width = host.width(pen);
-    let with_host = width == 0 || x + width + 2 < area.right();
-    if with_host {
+    let is_now = *app.screen() == Screen::Now;
+    let with_host = width == 0 || is_now || x + width + 2 < area.right();
+    if is_now {
+        summary(app, pen, Rect { x: x + 2, width: area.right().saturating_sub(x + 2), ..area });
+    } else if with_host {
         host.draw(pen, Rect { x: area.right().saturating_sub(width + 1), width, ..area });
     }
     if !matches!(app.when, When::Live) || app.origin.recorded {
@@ -74,6 +105,45 @@ fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) -> bool {
         pen.mark(area.x, area.y, area.width, pen::PAST);
     }
     with_host
+}
+
+/// Draws the right end of the first line above the "now" screen: the load, the cost of topstat, and whether the screen is complete.
+fn summary(app: &App, pen: &mut Pen<'_>, at: Rect) {
+    let percent = |name: &str, share: Option<f64>| share.map(|share| format!("{name} {:.1}%", share * 100.0));
+    let cost = app.cost.as_ref();
+    let parts = [
+        app.host.load.map(|load| format!("load {load:.2}")),
+        percent("own", app.host.own),
+        percent("daemon", cost.and_then(|cost| cost.daemon)),
+        percent("kernel", cost.and_then(|cost| cost.programs)),
+    ];
+    let mut text = parts.into_iter().flatten().collect::<Vec<_>>().join("  ");
+    let (trust, ink) = match () {
+        () if !app.is_read() => ("", pen::PLAIN),
+        () if app.doubts().is_empty() => ("complete", pen::GOOD),
+        () => ("not complete", pen::WRONG),
+    };
+    let room = usize::from(at.width).saturating_sub(trust.len() + 2);
+    while pen::cells(&text) > room {
+        // The last figures are left out first.
+        let end = text.rfind("  ").unwrap_or(0);
+        text.truncate(end);
+        if end == 0 {
+            break;
+        }
+    }
+    let width = pen.width(&text) + pen.width(trust) + 2;
+    let x = pen.put(at.right().saturating_sub(width + 1).max(at.x), at.y, at.width, &text, pen::PLAIN);
+    pen.put(x + 2, at.y, at.right().saturating_sub(x + 2), trust, ink);
+}
+
+/// Draws what a typed name finds.
+fn found(app: &App, pen: &mut Pen<'_>, area: Rect) {
+    let text = app.prompt.as_ref().map_or("", |prompt| prompt.text.as_str());
+    for ((place, found), y) in app.found(text).iter().enumerate().zip(area.y..area.bottom()) {
+        let ink = if place == app.choice { pen::SELECTED } else { pen::PLAIN };
+        pen.put(area.x, y, area.width, &pen::fit(&found.label, area.width.into(), false), ink);
+    }
 }
 
 /// The most cells of the host's CPUs. If the host has more CPUs, a cell shows the busiest of several.
@@ -88,7 +158,7 @@ struct Host<'a> {
 
 impl<'a> Host<'a> {
     fn of(app: &'a App) -> Self {
-        let crate::host::Host { cpus, net, own } = &app.host;
+        let crate::host::Host { cpus, net, own, .. } = &app.host;
         let (mut before, mut after) = (String::new(), String::new());
         if !cpus.is_empty() {
             let mean = cpus.iter().sum::<f64>() / bars::to_f64(cpus.len() as u64);
@@ -129,6 +199,7 @@ fn foot(app: &App, pen: &mut Pen<'_>, area: Rect) {
         let before = match prompt.what {
             Asked::Filter => "/".to_owned(),
             Asked::Time => "time: ".to_owned(),
+            Asked::Goto => "go to: ".to_owned(),
             Asked::Setting(setting) => {
                 let path = app.current().map(|data| data.meta.path()).unwrap_or_default();
                 format!("{path}/{} = ", setting.name())
@@ -142,7 +213,14 @@ fn foot(app: &App, pen: &mut Pen<'_>, area: Rect) {
     } else if let Some(message) = &app.message {
         told(pen, area, message);
     } else {
-        let keys = "? keys  q quit  Enter open  Esc back  Tab table  / filter  > sort  Space freeze  [ ] time  j go to  l live";
+        let keys = match app.screen() {
+            Screen::Now => {
+                "? help  : go to  / filter  1 net 2 cpu 3 disk 4 mem 5 containers 6 kernel 7 own 0 all  Space freeze  [ ] time  q quit"
+            }
+            _ => {
+                "? keys  i meaning  Esc back  Enter open  : go to  / filter  > sort  f fold  Space freeze  [ ] time  j at  l live  q quit"
+            }
+        };
         pen.put(area.x, area.y, area.width, keys, pen::DIM);
     }
 }
@@ -169,19 +247,43 @@ fn told(pen: &mut Pen<'_>, last: Rect, message: &str) {
     }
 }
 
-/// A value for display. The value of a dynamic table is shown per second if the period is not a second.
+/// Whether the values are times on a CPU per period, which are shown as per cent of a CPU.
+fn is_cpu_time(snapshot: &Snapshot) -> bool {
+    snapshot.kind == TableType::Dynamic && snapshot.unit == Unit::Nanoseconds && snapshot.table.starts_with("cpu")
+}
+
+/// A value for display. The value of a dynamic table is shown per second, as its [`title`] says.
 fn value(app: &App, snapshot: &Snapshot, value: u64) -> String {
     if app.exact {
         return value.to_string();
     }
-    match snapshot.per_second(value) {
-        Some(_) => snapshot.unit.human_rate(per_second(value, snapshot.period_ms)),
-        None => snapshot.unit.human(value),
+    if is_cpu_time(snapshot) {
+        return format!("{:.1}", per_second(value, snapshot.period_ms) / 1e7);
+    }
+    match snapshot.kind {
+        TableType::Dynamic => snapshot.unit.human_rate(per_second(value, snapshot.period_ms)),
+        TableType::Static => snapshot.unit.human(value),
+    }
+}
+
+/// The title of the values for people. Exact values have the name that the files and documents use.
+fn title<'a>(app: &App, snapshot: &'a Snapshot) -> Cow<'a, str> {
+    if app.exact || snapshot.kind == TableType::Static {
+        return snapshot.value_name.as_str().into();
+    }
+    match snapshot.unit {
+        _ if is_cpu_time(snapshot) => "cpu%".into(),
+        Unit::Bits => "bit/s".into(),
+        Unit::Bytes => "byte/s".into(),
+        Unit::Packets => "pkt/s".into(),
+        Unit::Segments => "seg/s".into(),
+        Unit::Nanoseconds => "time/s".into(),
+        Unit::Count => format!("{}/s", snapshot.value_name.trim_end_matches("/s")).into(),
     }
 }
 
 /// A short description of an object.
-fn brief(snapshot: &Snapshot, object: &[topstat_model::Field]) -> String {
+pub fn brief(snapshot: &Snapshot, object: &[topstat_model::Field]) -> String {
     let field = |name: &str| {
         let field = object.get(snapshot.column(name)?)?;
         (!field.is_none()).then(|| field.to_string())

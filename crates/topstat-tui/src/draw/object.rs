@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One object: its description, its values over time, and rows of other tables with the same process or control group.
 
-use std::fs;
-
 use ratatui::layout::Rect;
 use topstat_model::{Field, Snapshot};
 
 use super::pen::{BOLD, DIM, PLAIN, Pen, TINT, fit};
 use super::table::cpu_shares;
 use super::{bars, brief, value};
+use crate::details;
 use crate::state::{App, When};
 
 /// The most rows of each related table.
@@ -57,7 +56,11 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
     let pid = number("pid");
     // /proc describes the present only: in the past, the pid may have been another process's.
     if let (Some(pid), When::Live) = (pid, &app.when) {
-        process(&mut lines, pid);
+        details::process(pid).into_iter().for_each(|(name, text)| lines.pair(name, &text));
+    }
+    let group = snapshot.column("cgroup").and_then(|place| object.get(place));
+    if let (Some(Field::Text(path)), When::Live) = (group, &app.when) {
+        details::group(path).into_iter().for_each(|(name, text)| lines.pair(name, &text));
     }
     related(app, &mut lines, &snapshot, object);
 }
@@ -78,23 +81,6 @@ fn cpus(lines: &mut Lines<'_, '_>, snapshot: &Snapshot, own: &[u32]) {
         let cells = at.right().saturating_sub(x);
         pen.put(x, at.y, cells, &fit(&text, cells.into(), false), PLAIN);
     });
-}
-
-/// The description of the process in /proc.
-fn process(lines: &mut Lines<'_, '_>, pid: u64) {
-    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else {
-        return lines.pair("process", "has ended, or is not visible here");
-    };
-    let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-    let text = words.join(" ");
-    lines.pair("command", &topstat_model::typeset::escape(text.trim()));
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let wanted = ["State", "PPid", "Uid", "Threads", "VmRSS"];
-    let found = status.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| wanted.contains(name));
-    let found: Vec<_> = found
-        .map(|(name, value)| format!("{name} {}", value.split_whitespace().take(2).collect::<Vec<_>>().join(" ")))
-        .collect();
-    lines.pair("process", &found.join("  "));
 }
 
 /// Rows of other tables with the same process. For an object without a process: with the same control group.

@@ -29,7 +29,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, with_host: bool) {
     if app.data.is_empty() {
         pen.put(area.x, area.y, area.width, "there are no tables", WRONG);
     }
-    for (place, table) in app.in_page().enumerate() {
+    for (place, table) in app.in_page().into_iter().enumerate() {
         let place = u16::try_from(place).unwrap_or(0);
         let (column, line) = (place / lines, place % lines);
         let at = Rect {

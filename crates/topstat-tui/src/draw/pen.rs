@@ -81,6 +81,8 @@ pub const PAST: Ink = ink(
     fg(Color::Black).bg(Color::Yellow),
     modified(Modifier::REVERSED),
 );
+/// What is as it should be.
+pub const GOOD: Ink = ink(fg(Color::Rgb(78, 201, 120)), fg(Color::Green), Style::new());
 /// Errors, and warnings that concern the trust in the rows.
 pub const WRONG: Ink = ink(fg(Color::Rgb(255, 107, 107)), fg(Color::Red), modified(Modifier::BOLD));
 /// The part of a chart that is in rows.
@@ -190,7 +192,11 @@ fn ascii(text: &str) -> std::borrow::Cow<'_, str> {
         '·' => '-',
         '…' => '~',
         'µ' => 'u',
-        '×' => 'x',
+        '×' | '†' => 'x',
+        '─' => '-',
+        '↑' => '^',
+        '↓' => 'v',
+        '↔' => '=',
         c if c.is_ascii() => c,
         _ => '?',
     };

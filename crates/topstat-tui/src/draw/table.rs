@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One table.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use ratatui::layout::Rect;
 use topstat_model::typeset::escape;
 use topstat_model::{Align, Column, ColumnKind, Field, Snapshot, TableType, human_ms, rfc3339};
 
-use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, SELECTED, TINT, WRONG, cells, fit};
-use super::{bars, split, timebar, value};
+use super::pen::{BOLD, DIM, Ink, Look, PLAIN, Pen, SELECTED, TINT, WRONG, cells, fit};
+use super::{bars, split, timebar, title, value};
+use crate::now::place;
 use crate::rows::{Rows, Shown, SortBy};
 use crate::state::{App, Hit, When};
 
@@ -49,17 +51,17 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     let values: Vec<_> = app.sums(app.table, chart.width.into()).iter().map(|sums| (sums.rows, sums.other)).collect();
     bars::stacked(pen, chart, &values);
     app.hits.push((chart, Hit::Chart));
-    let (title, rest) = split(rest, 1);
+    let (titles_at, rest) = split(rest, 1);
     app.page = rest.height.into();
     let selected = app.selection(&rows);
     scroll(app, selected, rows.len());
-    let (columns, left_out) = columns(app, &snapshot, &rows, title.width.into());
-    titles(app, pen, title, &columns);
+    let (columns, left_out) = columns(app, &snapshot, &rows, titles_at.width.into(), pen.look());
+    titles(app, pen, titles_at, &columns);
     if left_out > 0 {
         // The number stands where a wider terminal would show these columns.
         let text = format!(" +{left_out}");
         let width = pen.width(&text);
-        pen.put(title.right().saturating_sub(width), title.y, width, &text, DIM);
+        pen.put(titles_at.right().saturating_sub(width), titles_at.y, width, &text, DIM);
     }
     if rows.is_empty() {
         let why = match app.filter.check(&snapshot.keys()) {
@@ -200,8 +202,27 @@ pub fn nothing(snapshot: &Snapshot) -> String {
 enum Of {
     Rank,
     Value,
+    /// The value as a share of the total, as a bar.
+    Share(Look),
+    /// Whether the value has grown or shrunk since the reading before.
+    Change,
     Part(usize),
     Column(usize),
+}
+
+/// The cells of a bar.
+const BAR: u16 = 8;
+
+/// A change of the value by more than a tenth, as a sign.
+fn change(app: &App, shown: Shown<'_>) -> &'static str {
+    let Some(data) = app.current().filter(|_| app.is_live() && shown.ended.is_none()) else { return "" };
+    match data.past.before(&shown.row.object) {
+        None if data.past.sums().len() < 2 => "",
+        None => "+",
+        Some(before) if shown.row.value > before + before / 10 => "↑",
+        Some(before) if shown.row.value < before - before / 10 => "↓",
+        Some(_) => "",
+    }
 }
 
 impl Of {
@@ -212,6 +233,11 @@ impl Of {
         let _ = match self {
             Self::Rank => write!(text, "{}", shown.row.rank),
             Self::Value => text.write_str(&value(app, snapshot, shown.row.value)),
+            Self::Share(look) => {
+                let share = bars::to_f64(shown.row.value) / bars::to_f64(snapshot.total.max(1));
+                text.write_str(&bars::share_text(share, BAR, look))
+            }
+            Self::Change => text.write_str(change(app, shown)),
             Self::Part(place) => text.write_str(&value(app, snapshot, part(shown, place))),
             Self::Column(place) => match shown.row.object.get(place) {
                 Some(field) => write!(text, "{field}"),
@@ -234,6 +260,8 @@ impl Of {
         let most = match self {
             Self::Rank => rows.iter().map(|shown| digits(shown.row.rank.into())).max(),
             Self::Value => number(&|shown| shown.row.value),
+            Self::Share(_) => Some(BAR.into()),
+            Self::Change => Some(1),
             Self::Part(place) => number(&|shown| part(shown, place)),
             Self::Column(place) => rows.iter().map(|shown| shown.row.object.get(place).map_or(1, field_width)).max(),
         };
@@ -266,7 +294,7 @@ fn field_width(field: &Field) -> usize {
 
 /// A column as it is drawn.
 struct Drawn<'a> {
-    title: &'a str,
+    title: Cow<'a, str>,
     of: Of,
     width: usize,
     align: Align,
@@ -281,7 +309,9 @@ impl Drawn<'_> {
         let width = u16::try_from(self.width).unwrap_or(u16::MAX).min(at.width);
         let wide = cells(text);
         if wide > self.width {
-            pen.put(at.x, at.y, width, &fit(text, self.width, self.keep_end), ink);
+            // The short name of a control group says more than a part of its path.
+            let text = if self.keep_end { place(text) } else { text.to_owned() };
+            pen.put(at.x, at.y, width, &fit(&text, self.width, self.keep_end), ink);
         } else if self.align == Align::Right {
             let missing = u16::try_from(self.width - wide).unwrap_or(u16::MAX).min(width);
             let x = pen.blank(at.x, at.y, missing, ink);
@@ -295,12 +325,13 @@ impl Drawn<'_> {
 
 /// The columns that fit, and the number of columns that are left out. Names and paths are shortened first; then the last columns
 /// are left out.
-fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize) -> (Vec<Drawn<'a>>, usize) {
-    let number = |title: &'a str, of: Of, sort| {
+fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize, look: Look) -> (Vec<Drawn<'a>>, usize) {
+    let of_title = |title: Cow<'a, str>, of: Of, sort| {
         let width = of.width(app, snapshot, rows).max(title.len());
         Drawn { title, of, width, align: Align::Right, keep_end: false, may_shrink: false, sort }
     };
-    let mut columns = vec![number("#", Of::Rank, None), number(&snapshot.value_name, Of::Value, Some(SortBy::Rank))];
+    let number = |title: &'a str, of: Of, sort| of_title(title.into(), of, sort);
+    let mut columns = vec![number("#", Of::Rank, None), of_title(title(app, snapshot), Of::Value, Some(SortBy::Rank))];
     for (place, part) in snapshot.parts.iter().enumerate() {
         columns.push(number(part, Of::Part(place), Some(SortBy::Part(place))));
     }
@@ -315,6 +346,12 @@ fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize) -> 
         columns.push(Drawn { align, keep_end, may_shrink, ..drawn });
     }
     let all = |columns: &[Drawn<'_>]| columns.iter().map(|column| column.width + 1).sum::<usize>();
+    let signs = [number("", Of::Change, None), number("share", Of::Share(look), None)];
+    // What the kernel has told comes before what is drawn of it.
+    if all(&columns) + all(&signs) <= width + 1 {
+        let [change, share] = signs;
+        columns.splice(2..2, [change, Drawn { align: Align::Left, ..share }]);
+    }
     for _ in width + 1..all(&columns) {
         let may_shrink = columns.iter_mut().filter(|column| column.may_shrink && column.width > LEAST);
         let Some(widest) = may_shrink.max_by_key(|column| column.width) else { break };
@@ -334,7 +371,7 @@ fn titles(app: &mut App, pen: &mut Pen<'_>, area: Rect, columns: &[Drawn<'_>]) {
     for column in columns {
         let sorted = column.sort == Some(app.sort);
         let at = Rect { x, width: area.right().saturating_sub(x), ..area };
-        x = column.put(pen, at, column.title, if sorted { SELECTED } else { BOLD });
+        x = column.put(pen, at, &column.title, if sorted { SELECTED } else { BOLD });
         if let Some(sort) = column.sort {
             let width = u16::try_from(column.width).unwrap_or(u16::MAX).min(at.width);
             app.hits.push((Rect { width, height: 1, ..at }, Hit::Column(sort)));

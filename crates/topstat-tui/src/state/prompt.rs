@@ -4,7 +4,7 @@
 use ratatui::crossterm::event::KeyCode;
 use topstat_model::filter::Filter;
 
-use super::{App, Effect};
+use super::{App, Effect, Screen};
 use crate::feed::Setting;
 
 /// The input that is being typed.
@@ -25,12 +25,15 @@ pub enum Asked {
     Filter,
     /// A time.
     Time,
+    /// A part of a name.
+    Goto,
     /// A setting of the table.
     Setting(Setting),
 }
 
 impl App {
     pub(super) fn ask(&mut self, what: Asked, text: String) {
+        self.choice = 0;
         self.prompt = Some(Prompt { what, text, wrong: None });
     }
 
@@ -48,8 +51,18 @@ impl App {
             KeyCode::Backspace => {
                 prompt.text.pop();
             }
+            KeyCode::Up if prompt.what == Asked::Goto => self.choice = self.choice.saturating_sub(1),
+            KeyCode::Down | KeyCode::Tab if prompt.what == Asked::Goto => {
+                let last = self.found(&self.prompt.as_ref()?.text).len().saturating_sub(1);
+                self.choice = (self.choice + 1).min(last);
+                return None;
+            }
             KeyCode::Char(c) => prompt.text.push(c),
             _ => return None,
+        }
+        let prompt = self.prompt.as_ref()?;
+        if matches!(code, KeyCode::Char(_) | KeyCode::Backspace) {
+            self.choice = 0;
         }
         if prompt.what == Asked::Filter {
             let text = prompt.text.clone();
@@ -60,9 +73,11 @@ impl App {
 
     /// Applies a filter if this table can have it. Otherwise the filter before stays, for example while a term is being typed.
     fn take_filter(&mut self, text: &str) {
+        let of_one = !matches!(self.screen(), Screen::Now | Screen::Overview);
         let read = text.parse::<Filter>().and_then(|filter| match self.shown(self.table) {
-            Ok(snapshot) => filter.check(&snapshot.keys()).map(|()| filter),
-            Err(_) => Ok(filter),
+            Ok(snapshot) if of_one => filter.check(&snapshot.keys()).map(|()| filter),
+            // The screen has several tables: the filter applies to those that have its columns.
+            _ => Ok(filter),
         });
         let wrong = match read {
             Ok(filter) => {
@@ -85,6 +100,10 @@ impl App {
                     self.to(time);
                     return None;
                 }
+                Err(wrong) => wrong,
+            },
+            Asked::Goto => match self.go(&prompt.text) {
+                Ok(()) => return None,
                 Err(wrong) => wrong,
             },
             Asked::Setting(setting) => match value(setting, &prompt.text) {

@@ -25,7 +25,7 @@ impl App {
         if *self.screen() != Screen::Settings {
             return vec![];
         }
-        let wanted: Vec<_> = self.in_page().filter(|table| !self.data[*table].known.asked).collect();
+        let wanted: Vec<_> = self.in_page().into_iter().filter(|table| !self.data[*table].known.asked).collect();
         wanted.iter().for_each(|table| self.data[*table].known.asked = true);
         wanted
     }

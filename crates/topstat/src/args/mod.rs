@@ -10,6 +10,7 @@ pub mod replay;
 pub mod snmp;
 pub mod tasks;
 pub mod view;
+pub mod why;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,13 +35,14 @@ use replay::ReplayArgs;
 use snmp::SnmpArgs;
 use tasks::TasksArgs;
 use view::ViewArgs;
+use why::WhyArgs;
 
 /// What is at the top right now: which connections use the most packets, bytes or retransmits.
 ///
 /// topstat ranks inside the kernel, so that a host with a million connections pays the same to read the top as a host
 /// with ten. Rows + other = total, always; whatever could not be counted is itself counted and shown.
 ///
-/// Without a command it is `topstat view` on a terminal, and `topstat top tcp_v4/conns_pps` elsewhere.
+/// Without a command it is `topstat view` on a terminal, and `topstat top` elsewhere: a summary.
 #[derive(Debug, Parser)]
 #[command(name = "topstat", bin_name = "topstat", version, max_term_width = 100)]
 #[command(after_help = "See 'topstat --help' for more, with examples.", after_long_help = EXAMPLES)]
@@ -61,12 +63,14 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 EXAMPLES
-  topstat                                        the live view of all tables; ? shows its keys
+  topstat                                        what is at the top now, and all tables; ? shows the keys
+  topstat top                                    what is at the top now, as text
   topstat top tcp/conns_bps 2                    by bits per second, IPv4 and IPv6, every 2 seconds
   topstat top tcp_v4/conns_retrans -n 10         who retransmits
   topstat top udp/conns_pps --port 53            DNS
   topstat top tcp/conns_pps --cgroup /system.slice/nginx.service
   topstat top tcp_v4/conns_bytes 60 -o json >> top.jsonl
+  topstat why tasks/cpu comm:postgres            all that is known of a row
   topstat tasks                                  CPU time of every process, to 100%
   topstat snmp                                   which SNMP counters change
   topstat events tcp --filter port:443           connections as they open and close, with their totals
@@ -88,6 +92,7 @@ pub enum Command {
     View(ViewArgs),
     Top(TopArgs),
     Tasks(TasksArgs),
+    Why(WhyArgs),
     Snmp(SnmpArgs),
     Events(EventsArgs),
     Replay(ReplayArgs),
@@ -116,9 +121,9 @@ pub enum Command {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = top_notes())]
 pub struct TopArgs {
-    /// Which table
+    /// Which table; without one: the host and its tops in one summary, as the first screen of 'topstat view' has them
     #[arg(value_name = "TABLE", help = which_table())]
-    pub table: String,
+    pub table: Option<String>,
 
     /// Seconds between two snapshots (0.5), or a time with a unit (500ms, 2s, 1m)
     #[arg(value_name = "INTERVAL", value_parser = time::interval)]
@@ -129,11 +134,11 @@ pub struct TopArgs {
     pub count: Option<u64>,
 
     /// Show at most this many rows [default: on a terminal what fits, else all]
-    #[arg(short = 'n', long, value_name = "ROWS", value_parser = rows)]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = rows, requires = "table")]
     pub rows: Option<u32>,
 
     /// How to write it
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t, requires = "table")]
     pub output: TopFormat,
 
     #[command(flatten)]
@@ -144,37 +149,37 @@ pub struct TopArgs {
     pub filters: Vec<String>,
 
     /// Rows that the table keeps, 1 to 1024 [default: 128, or ROWS if that is more]
-    #[arg(long, value_name = "N", value_parser = rows, help_heading = TABLE)]
+    #[arg(long, value_name = "N", value_parser = rows, help_heading = TABLE, requires = "table")]
     pub top: Option<u32>,
 
     /// Period of a dynamic table: milliseconds, or a time with a unit [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = time::period, help_heading = TABLE)]
+    #[arg(long, value_name = "TIME", value_parser = time::period, help_heading = TABLE, requires = "table")]
     pub period: Option<u32>,
 
     /// Order a connection at most once per this time, which costs less: milliseconds, or a time with a unit [default:
     /// 0]
-    #[arg(long, value_name = "TIME", value_parser = time::delay, help_heading = TABLE)]
+    #[arg(long, value_name = "TIME", value_parser = time::delay, help_heading = TABLE, requires = "table")]
     pub delay: Option<u32>,
 
     /// Rank threads
-    #[arg(short = 'H', long, help_heading = TABLE, help = rank_threads())]
+    #[arg(short = 'H', long, help_heading = TABLE, help = rank_threads(), requires = "table")]
     pub threads: bool,
 
     /// Of counters (snmp_tcp, net_devs): those of this network namespace, by a name of 'ip netns', pid:PID, a path, a
     /// container's id or an inode, or of 'all' [default: this one's; of net_namespaces all]
-    #[arg(long, value_name = "NETNS", help_heading = TABLE)]
+    #[arg(long, value_name = "NETNS", help_heading = TABLE, requires = "table")]
     pub netns: Option<String>,
 
     /// What net_namespaces/counter ranks by: a counter of a protocol [default: tcp/RetransSegs]
-    #[arg(long, value_name = "PROTO/COUNTER", help_heading = TABLE)]
+    #[arg(long, value_name = "PROTO/COUNTER", help_heading = TABLE, requires = "table")]
     pub by: Option<String>,
 
     /// Load a table of one's own, also where a daemon has one; what is set above is never the daemon's
-    #[arg(long, help_heading = TABLE)]
+    #[arg(long, help_heading = TABLE, requires = "table")]
     pub private: bool,
 
     /// Show a table of this tree, by its files alone: that of the kernel module is /proc/topstat
-    #[arg(long, value_name = "DIR", help_heading = DAEMON,
+    #[arg(long, value_name = "DIR", help_heading = DAEMON, requires = "table",
           conflicts_with_all = ["top", "period", "delay", "threads", "netns", "by", "private", "mount", "pins"])]
     pub root: Option<PathBuf>,
 
@@ -542,7 +547,7 @@ impl TopArgs {
     /// What is shown without a command elsewhere.
     pub fn default_view() -> Self {
         Self {
-            table: resolve::DEFAULT_TABLE.to_owned(),
+            table: None,
             interval: None,
             count: None,
             rows: None,
@@ -599,15 +604,14 @@ mod tests {
 
     #[test]
     fn the_default_view_has_the_defaults_of_top() {
-        let line = format!("topstat top {}", resolve::DEFAULT_TABLE);
-        let (parsed, made) = (top(&line).unwrap(), TopArgs::default_view());
+        let (parsed, made) = (top("topstat top").unwrap(), TopArgs::default_view());
         assert_eq!(format!("{parsed:?}"), format!("{made:?}"));
     }
 
     #[test]
     fn options_may_stand_anywhere() {
         let args = top("topstat top -4 tcp/conns_pps --pid 7,8 0.5 -n10 3 --pid 9").unwrap();
-        assert_eq!(args.table, "tcp/conns_pps");
+        assert_eq!(args.table.as_deref(), Some("tcp/conns_pps"));
         assert_eq!(args.interval, Some(Duration::from_millis(500)));
         assert_eq!((args.count, args.rows), (Some(3), Some(10)));
         assert_eq!(args.choice.wanted["pid"], [7, 8, 9].map(Wanted::Number));

@@ -97,7 +97,7 @@ pub struct PastArgs {
     pub at: Option<String>,
 
     /// All records from then on; with INTERVAL, at most one in each
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = PAST)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = PAST, requires = "table")]
     pub from: Option<String>,
 
     /// All records until then [default: now]

@@ -45,6 +45,10 @@ pub struct SnmpArgs {
     #[arg(short, long)]
     pub all: bool,
 
+    /// Only counters that stand for trouble: drops, resets, overflows, retransmits, timeouts, errors
+    #[arg(short, long)]
+    pub errors: bool,
+
     /// A column for each CPU, and how uneven they are
     #[arg(short, long)]
     pub cpus: bool,
@@ -93,6 +97,7 @@ COLUMNS
 
 EXAMPLES
   topstat snmp                                   what changes, refreshed every second
+  topstat snmp --errors                          what is dropped, reset or sent again
   topstat snmp tcp,tcpext --cpus --sort imbalance
   topstat snmp web 5                             of the namespace that 'ip netns' calls web
   topstat snmp eth0 --total                      of a device

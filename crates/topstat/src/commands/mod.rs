@@ -19,6 +19,7 @@ mod target;
 pub mod tasks;
 pub mod top;
 mod unload;
+mod why;
 
 use std::path::PathBuf;
 
@@ -45,6 +46,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         None => top::run(&TopArgs::default_view(), args.color, backend, console),
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
         Some(Command::Tasks(tasks)) => tasks::run(tasks, args.color, backend, console),
+        Some(Command::Why(why)) => why::run(why, backend, console),
         Some(Command::Snmp(snmp)) => snmp::run(snmp, args.color, backend, console),
         Some(Command::Events(events)) => events::run(events, backend, console),
         Some(Command::Replay(replay)) => replay::run(replay, console),
@@ -68,6 +70,7 @@ fn pins(args: &Args, console: &dyn Console) -> Option<PathBuf> {
         None if console.is_interactive() => Some(ViewArgs::default_view().pins.dir()),
         Some(Command::View(view)) => Some(view.pins.dir()),
         Some(Command::Top(top)) => Some(top.pins.dir()),
+        Some(Command::Why(why)) => Some(why.pins.dir()),
         Some(Command::Ls(ls)) => Some(ls.pins.dir()),
         Some(Command::Get(get)) => Some(get.target.pins.dir()),
         Some(Command::Set(set)) => Some(set.target.pins.dir()),

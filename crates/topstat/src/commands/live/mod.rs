@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +21,7 @@ use crate::daemon::tree::value::Setting as TreeSetting;
 use crate::daemon::tree::{Entry as TreeEntry, File, Tree};
 use crate::error::{Error, Exit};
 use crate::style::colors;
-use crate::{instant, resolve};
+use crate::{custom, instant, resolve};
 
 mod records;
 use records::{RecordedFeed, Records};
@@ -73,10 +74,24 @@ fn find<'a>(
         let feed = feed.map_err(|why| Error::Daemon(format!("{why}; and {no_daemon}")))?;
         return Ok((Box::new(feed), None));
     }
-    let mut feed =
-        LiveFeed { backend, client, catalogue: catalogue(), loaded: HashMap::new(), records, daemon_used: None };
-    let table = feed.begin(table.unwrap_or(resolve::DEFAULT_TABLE))?;
+    let mut feed = LiveFeed::new(client, records, backend);
+    let table = table.map_or(Ok(None), |table| feed.begin(table))?;
     Ok((Box::new(feed), table))
+}
+
+/// The feed of the present: the daemon's tables, or tables that are loaded when they are read.
+pub fn present<'a>(mount: &Path, pins: &Path, history: &Path, backend: &'a mut dyn Backend) -> impl Feed + 'a {
+    let client = Client::reach(mount, pins, backend);
+    LiveFeed::new(client, Records::new(history, None), backend)
+}
+
+/// The feed of the records alone.
+///
+/// # Errors
+///
+/// When there are no records, or they can't be read.
+pub fn recorded(history: &Path, host: Option<&str>) -> Result<impl Feed, Error> {
+    RecordedFeed::open(Records::new(history, host))
 }
 
 /// The default time between two readings.
@@ -108,6 +123,8 @@ struct LiveFeed<'a> {
     /// The families that this view has loaded, and the errors of those that could not be loaded.
     loaded: HashMap<String, Result<Loaded, String>>,
     records: Records,
+    /// The table of ended processes is this view's own, and not the daemon's.
+    own_ended: bool,
     /// The daemon's CPU time and uptime at the last query, in seconds.
     daemon_used: Option<(f64, f64)>,
 }
@@ -133,6 +150,11 @@ struct Loaded {
 const FIRST_AFTER: Duration = Duration::from_millis(100);
 
 impl<'a> LiveFeed<'a> {
+    fn new(client: Result<Client, Error>, records: Records, backend: &'a mut dyn Backend) -> Self {
+        let own_ended = custom::add_ended(backend);
+        Self { backend, client, catalogue: catalogue(), loaded: HashMap::new(), records, own_ended, daemon_used: None }
+    }
+
     /// Without a daemon, loads the first table. If that fails, there is nothing to show.
     fn begin(&mut self, table: &str) -> Result<Option<String>, Error> {
         let Err(no_daemon) = &self.client else { return Ok(None) };
@@ -153,6 +175,11 @@ impl<'a> LiveFeed<'a> {
             Ok(Loaded { source, since: SystemTime::now() })
         });
         loaded.as_mut().map_err(|why| why.clone())
+    }
+
+    /// Whether this view has loaded the table, or has to.
+    fn is_own(&self, table: &TableMeta) -> bool {
+        self.client.is_err() || (self.own_ended && table.sample == custom::ENDED.0)
     }
 
     fn own_cost(&mut self) -> Option<Cost> {
@@ -207,6 +234,7 @@ impl Feed for LiveFeed<'_> {
     fn tables(&self) -> Vec<TableMeta> {
         let tables = |family: &Arc<Family>| family.tables();
         let there = |table: &TableMeta| match &self.client {
+            Ok(_) if self.is_own(table) => true,
             Ok(client) => {
                 let read = self.file(table, "type").map(|file| client.read_if_there(&file));
                 !matches!(read, Ok(Ok(None)))
@@ -231,8 +259,8 @@ impl Feed for LiveFeed<'_> {
 
     fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
         match &self.client {
-            Ok(client) => self.shared(client, table),
-            Err(_) => self.own(table),
+            Ok(client) if !self.is_own(table) => self.shared(client, table),
+            _ => self.own(table),
         }
     }
 

@@ -63,7 +63,13 @@ impl Plan {
                 device: args.device.clone(),
                 sums_only: !args.cpus && order != Order::Imbalance,
             },
-            choice: Choice { totals: args.total, shown, order, rows: args.rows.map(|rows| rows as usize) },
+            choice: Choice {
+                totals: args.total,
+                shown,
+                errors: args.errors,
+                order,
+                rows: args.rows.map(|rows| rows as usize),
+            },
             cpus: args.cpus,
             output: Output::new((interval, times), args.output, color, facts),
         })
@@ -116,11 +122,12 @@ mod tests {
     #[test]
     fn totals_are_shown_as_the_kernel_has_them() {
         let choice = |line| plan(line, PIPE).unwrap().choice;
-        assert_eq!(choice(""), Choice { totals: false, shown: Shown::Changed, order: Order::Change, rows: None });
+        assert_eq!(choice(""), Choice::default());
         assert_eq!(
             choice("--total -n 3"),
-            Choice { totals: true, shown: Shown::NotZero, order: Order::Kernel, rows: Some(3) }
+            Choice { totals: true, shown: Shown::NotZero, order: Order::Kernel, rows: Some(3), errors: false }
         );
         assert_eq!(choice("--total -a --sort change").order, Order::Total);
+        assert_eq!(choice("--errors"), Choice { errors: true, ..Choice::default() });
     }
 }

@@ -4,6 +4,7 @@
 mod filter;
 mod past;
 mod plan;
+mod summary;
 
 use std::sync::Arc;
 
@@ -25,14 +26,15 @@ pub fn run(
     backend: &mut dyn Backend,
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
+    let Some(table) = &args.table else { return summary::run(args, backend, console) };
     if args.past.wanted() {
-        return past::run(args, color, console);
+        return past::run(args, table, color, console);
     }
-    let args = &TopArgs { table: custom::table(&args.table, backend)?, ..args.clone() };
+    let name = custom::table(table, backend)?;
     let facts = console.facts();
     let mut files = args.root.as_deref().map(Files::open).transpose()?;
     let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());
-    let mut plan = Plan::new(args, &all, color, facts)?;
+    let mut plan = Plan::new(args, &name, &all, color, facts)?;
     catch_signals(&plan.output, console)?;
     if let Some(files) = &mut files {
         files.read_until(console.stop_flag());

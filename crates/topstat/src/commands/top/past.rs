@@ -24,7 +24,7 @@ const NEAR: Duration = Duration::from_secs(30);
 /// For intervals shorter than this, fine records are shown while they are kept.
 const COARSE: Duration = Duration::from_secs(10);
 
-pub fn run(args: &TopArgs, color: ColorWhen, console: &mut dyn Console) -> Result<Exit, Error> {
+pub fn run(args: &TopArgs, name: &str, color: ColorWhen, console: &mut dyn Console) -> Result<Exit, Error> {
     for (option, given) in [
         ("--period", args.period.is_some()),
         ("--delay", args.delay.is_some()),
@@ -40,7 +40,7 @@ pub fn run(args: &TopArgs, color: ColorWhen, console: &mut dyn Console) -> Resul
         }
     }
     let when = When::new(args, SystemTime::now())?;
-    let tables = resolve::tables(&topstat_kernel::samples(), &args.table, args.choice.only)?;
+    let tables = resolve::tables(&topstat_kernel::samples(), name, args.choice.only)?;
     let mut output = Output::new((None, Some(1)), args.output, color, console.facts());
     output.in_place = false;
     catch_signals(&output, console)?;
@@ -65,7 +65,7 @@ pub fn run(args: &TopArgs, color: ColorWhen, console: &mut dyn Console) -> Resul
     if found {
         Ok(shown.exit)
     } else {
-        Err(Error::Daemon(format!("there are no records of {} in {}", args.table, history.root().display())))
+        Err(Error::Daemon(format!("there are no records of {} in {}", name, history.root().display())))
     }
 }
 

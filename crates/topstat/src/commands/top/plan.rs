@@ -32,9 +32,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Validates the parsed arguments for this output; `all` has the samples that can be shown.
-    pub fn new(args: &TopArgs, all: &[Arc<SampleInfo>], color: ColorWhen, facts: Facts) -> Result<Self, Error> {
-        let tables = resolve::tables(all, &args.table, args.choice.only)?;
+    /// Validates the parsed arguments for the tables of this name and for this output; `all` has the samples that can be shown.
+    pub fn new(
+        args: &TopArgs,
+        name: &str,
+        all: &[Arc<SampleInfo>],
+        color: ColorWhen,
+        facts: Facts,
+    ) -> Result<Self, Error> {
+        let tables = resolve::tables(all, name, args.choice.only)?;
         if let Some(table) = tables.iter().find(|table| args.threads && !may_be_threads(table)) {
             return Err(Error::Usage(format!(
                 "--threads is for tables that rank processes, and {} does not: {} do",

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The "now" screen: the processes that use the CPUs, the network and the disks, the processes that wait, the errors that rise, and
+//! whether the figures are complete.
+//!
+//! Its panels are made of the readings of tables: a panel ranks nothing itself that the kernel has ranked.
+
+mod measure;
+mod network;
+mod place;
+mod text;
+mod trust;
+
+use topstat_model::counters::is_trouble;
+use topstat_model::{Field, Row, Snapshot, Unit, per_second};
+
+use crate::rows::ObjectId;
+use crate::state::App;
+
+pub use measure::{Measure, measures};
+pub use place::place;
+pub use text::write;
+
+/// A part of the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Panel {
+    /// Processes, by their share of the host's CPUs.
+    Cpu,
+    /// Processes, by the bits per second that they send and receive.
+    Network,
+    /// Processes, by the bytes per second that they read and write.
+    Disk,
+    /// Processes, by the time per second in which they wait.
+    Waits,
+    /// Counters of the kernel that stand for trouble, by their increase per second.
+    Rising,
+    /// Processes that ended in the last ten seconds, by their CPU time.
+    Ended,
+}
+
+/// The tables of each panel. The first table of a panel is the one that Enter opens where there is no row. Without a daemon tables
+/// are loaded in this order, so the panel that loads fastest comes first.
+const TABLES: &[(Panel, &str, &str)] = &[
+    (Panel::Cpu, "tasks/cpu", ""),
+    (Panel::Waits, "tasks/waits", "run queue"),
+    (Panel::Network, "net_procs/bps", ""),
+    (Panel::Disk, "disk_procs/bytes", ""),
+    (Panel::Ended, "ended/cpu", ""),
+    (Panel::Waits, "delays/blkio", "disk"),
+    (Panel::Waits, "delays/swapin", "swap"),
+    (Panel::Waits, "delays/reclaim", "memory"),
+    (Panel::Waits, "delays/thrashing", "page cache"),
+    (Panel::Rising, "snmp_tcpext/rate", ""),
+    (Panel::Rising, "snmp_tcp/rate", ""),
+    (Panel::Rising, "snmp_ip/rate", ""),
+    (Panel::Rising, "snmp_udp/rate", ""),
+    (Panel::Rising, "snmp_ip6/rate", ""),
+    (Panel::Rising, "snmp_udp6/rate", ""),
+    (Panel::Rising, "net_devs/drops", "drops"),
+    (Panel::Rising, "net_devs/errors", "errors"),
+    (Panel::Network, "tcp_v4/conns_bps", ""),
+    (Panel::Network, "tcp_v6/conns_bps", ""),
+    (Panel::Network, "udp_v4/conns_bps", ""),
+    (Panel::Network, "udp_v6/conns_bps", ""),
+];
+
+/// The process that stands for the time in which a CPU has no work.
+const IDLE: u64 = 0;
+
+impl Panel {
+    /// All panels, in the order in which the selection goes over them.
+    pub const ALL: [Self; 6] = [Self::Cpu, Self::Network, Self::Disk, Self::Waits, Self::Rising, Self::Ended];
+
+    /// The title, with the unit of the figures.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU, % of all CPUs",
+            Self::Network => "network, bit/s",
+            Self::Disk => "disk, byte/s",
+            Self::Waits => "waits, per second",
+            Self::Rising => "errors and drops, per second",
+            Self::Ended => "ended in the last 10 s, CPU time",
+        }
+    }
+
+    /// The path of the table that the panel mainly shows.
+    pub fn table(self) -> &'static str {
+        TABLES.iter().find(|(panel, ..)| *panel == self).map_or("", |(_, path, _)| path)
+    }
+}
+
+/// A line of a panel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// The value, for people.
+    pub figure: String,
+    /// The value as a share of all CPUs, of all traffic, or of a second.
+    pub share: f64,
+    /// The name of the process or counter.
+    pub name: String,
+    /// The short name of the container, service or pod.
+    pub place: String,
+    /// The peer, the disk, or the cause of a wait.
+    pub more: String,
+    /// The object has ended.
+    pub ended: bool,
+    /// The table and the object that the line stands for.
+    pub of: Option<(usize, ObjectId)>,
+}
+
+/// The content of a panel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Content {
+    /// The lines, the largest first.
+    pub lines: Vec<Line>,
+    /// The figure of everything that is in no line, and the number of objects if it is known.
+    pub others: Option<(String, Option<u64>)>,
+    /// Why there are no lines.
+    pub said: Option<String>,
+}
+
+impl Content {
+    fn said(why: impl Into<String>) -> Self {
+        Self { said: Some(why.into()), ..Self::default() }
+    }
+}
+
+impl App {
+    /// The tables of the "now" screen that there are, in the order in which they are loaded.
+    pub fn now_tables(&self) -> impl Iterator<Item = usize> {
+        TABLES.iter().filter_map(|(_, path, _)| self.table_at(path))
+    }
+
+    /// Whether any table of the "now" screen can be shown.
+    pub fn is_read(&self) -> bool {
+        self.now_tables().any(|table| self.shown(table).is_ok())
+    }
+
+    /// The place of a table among all tables.
+    pub(crate) fn table_at(&self, path: &str) -> Option<usize> {
+        let (sample, table) = path.split_once('/')?;
+        self.data.iter().position(|data| data.meta.sample == sample && data.meta.table == table)
+    }
+
+    /// The content of a panel, in at most `most` lines. The last line may be the sum of all other objects.
+    pub fn panel(&self, panel: Panel, most: usize) -> Content {
+        match panel {
+            Panel::Cpu => self.of_table(panel, most, &|snapshot, row| {
+                let share = share(row.value, snapshot.total);
+                (format!("{:.1}", share * 100.0), share, String::new())
+            }),
+            Panel::Disk => self.of_table(panel, most, &|snapshot, row| {
+                let figure = snapshot.unit.human_rate(per_second(row.value, snapshot.period_ms));
+                (figure, share(row.value, snapshot.total), text(snapshot, row, "device"))
+            }),
+            Panel::Network => network::panel(self, most),
+            Panel::Waits => self.waits(most),
+            Panel::Rising => self.rising(most),
+            Panel::Ended => self.of_table(panel, most, &|snapshot, row| {
+                let of_period = 1e6 * f64::from(snapshot.period_ms);
+                let share = share(row.value, 1) / of_period;
+                (snapshot.unit.human(row.value), share, format!("×{}", text(snapshot, row, "events")))
+            }),
+        }
+    }
+
+    /// The rows of the panel's table. `figures` gives the figure of a row, its share, and [`Line::more`].
+    fn of_table(
+        &self,
+        panel: Panel,
+        most: usize,
+        figures: &dyn Fn(&Snapshot, &Row) -> (String, f64, String),
+    ) -> Content {
+        let Some(table) = self.table_at(panel.table()) else { return Content::said("no such table is read here") };
+        let snapshot = match self.shown(table) {
+            Ok(snapshot) => snapshot,
+            Err(why) => return Content::said(why),
+        };
+        let is_idle = |row: &&Row| snapshot.column("pid").is_some_and(|pid| row.object[pid] == Field::U64(IDLE));
+        let idle: u64 = snapshot.rows.iter().filter(is_idle).map(|row| row.value).sum();
+        let rows: Vec<_> = snapshot.rows.iter().filter(|row| !is_idle(row) && self.passes(&snapshot, row)).collect();
+        if rows.is_empty() {
+            return Content::said(self.nothing(&snapshot, panel));
+        }
+        let fit = if rows.len() > most { most.saturating_sub(1) } else { rows.len() };
+        let line = |row: &&Row| {
+            let (figure, share, more) = figures(&snapshot, row);
+            Line { figure, share, more, ..Line::of(&snapshot, table, row) }
+        };
+        let lines: Vec<_> = rows.iter().take(fit).map(line).collect();
+        let shown: u64 = rows.iter().take(fit).map(|row| row.value).sum();
+        let rest = Row { value: snapshot.total.saturating_sub(shown + idle), ..rows[0].clone() };
+        let is_all = snapshot.row_count() < snapshot.top;
+        let count = is_all.then(|| (rows.len() - fit) as u64);
+        let others = (rest.value > 0 && self.filter.is_empty()).then(|| (figures(&snapshot, &rest).0, count));
+        Content { lines, others, said: None }
+    }
+
+    /// Whether the filter keeps a row. A filter for columns that the table lacks keeps none.
+    fn passes(&self, snapshot: &Snapshot, row: &Row) -> bool {
+        use topstat_model::filter::RowFilter;
+        self.filter.is_empty()
+            || RowFilter::new(std::slice::from_ref(&self.filter), snapshot).is_ok_and(|filter| filter.matches(row))
+    }
+
+    /// Why a panel has no lines, in a few words.
+    fn nothing(&self, snapshot: &Snapshot, panel: Panel) -> String {
+        let on = &snapshot.settings;
+        if !(on.enabled && on.owner_enabled && on.topstat_enabled) {
+            return format!("{} is switched off", panel.table());
+        }
+        let none = match panel {
+            Panel::Network => "no TCP or UDP traffic",
+            Panel::Disk => "no requests",
+            Panel::Waits => "nothing waits",
+            Panel::Ended => "no process has ended",
+            _ => "nothing",
+        };
+        if self.filter.is_empty() { none.to_owned() } else { format!("none is like {}", self.filter.text()) }
+    }
+
+    fn waits(&self, most: usize) -> Content {
+        let mut found: Vec<(u64, Line)> = Vec::new();
+        let mut said = None;
+        let mut any = false;
+        for (_, path, cause) in TABLES.iter().filter(|(panel, ..)| *panel == Panel::Waits) {
+            let Some(table) = self.table_at(path) else { continue };
+            let snapshot = match self.shown(table) {
+                Ok(snapshot) => snapshot,
+                Err(why) => {
+                    said.get_or_insert(why);
+                    continue;
+                }
+            };
+            any = true;
+            for row in snapshot.rows.iter().filter(|row| self.passes(&snapshot, row)).take(most) {
+                let per_second = per_second(row.value, snapshot.period_ms);
+                // A wait of less than a thousandth of the time is none that an operator looks for.
+                if per_second >= 1e6 {
+                    let figure = Unit::Nanoseconds.human_rate(per_second);
+                    let line = Line {
+                        figure,
+                        share: per_second / 1e9,
+                        more: (*cause).to_owned(),
+                        ..Line::of(&snapshot, table, row)
+                    };
+                    found.push((row.value, line));
+                }
+            }
+        }
+        if found.is_empty() {
+            return Content::said(match said {
+                Some(why) if !any => why,
+                _ if self.filter.is_empty() => "no process waits".to_owned(),
+                _ => format!("none is like {}", self.filter.text()),
+            });
+        }
+        found.sort_by(|(a, _), (b, _)| b.cmp(a));
+        Content { lines: found.into_iter().take(most).map(|(_, line)| line).collect(), others: None, said: None }
+    }
+
+    fn rising(&self, most: usize) -> Content {
+        let mut found: Vec<(f64, Line)> = Vec::new();
+        let mut said = None;
+        let mut any = false;
+        for (_, path, what) in TABLES.iter().filter(|(panel, ..)| *panel == Panel::Rising) {
+            let Some(table) = self.table_at(path) else { continue };
+            let snapshot = match self.shown(table) {
+                Ok(snapshot) => snapshot,
+                Err(why) => {
+                    said.get_or_insert(why);
+                    continue;
+                }
+            };
+            any = true;
+            for row in &snapshot.rows {
+                let counter = text(&snapshot, row, "counter");
+                if !counter.is_empty() && !is_trouble(&counter) || !self.passes(&snapshot, row) {
+                    continue;
+                }
+                let rate = per_second(row.value, snapshot.period_ms);
+                let mut line = Line::of(&snapshot, table, row);
+                line.figure = format!("+{}", snapshot.unit.human_rate(rate));
+                let of = snapshot.sample.trim_start_matches("snmp_");
+                (line.name, line.more) =
+                    if counter.is_empty() { (line.name, (*what).to_owned()) } else { (counter, of.to_owned()) };
+                found.push((rate, line));
+            }
+        }
+        if found.is_empty() {
+            return Content::said(match said {
+                Some(why) if !any => why,
+                _ => "none rises".to_owned(),
+            });
+        }
+        found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let largest = found.first().map_or(1.0, |(rate, _)| rate.max(1e-9));
+        for (rate, line) in &mut found {
+            line.share = *rate / largest;
+        }
+        Content { lines: found.into_iter().take(most).map(|(_, line)| line).collect(), others: None, said: None }
+    }
+}
+
+impl Line {
+    /// The line of a row, without its figures.
+    fn of(snapshot: &Snapshot, table: usize, row: &Row) -> Self {
+        Self {
+            name: name(snapshot, row),
+            place: place(&text(snapshot, row, "cgroup")),
+            ended: snapshot.is_closed(&row.object),
+            of: Some((table, row.object.clone())),
+            ..Self::default()
+        }
+    }
+}
+
+/// The name of a process. Of another object, its first field.
+fn name(snapshot: &Snapshot, row: &Row) -> String {
+    let comm = text(snapshot, row, "comm");
+    if !comm.is_empty() {
+        return comm;
+    }
+    match text(snapshot, row, "pid") {
+        pid if !pid.is_empty() => format!("pid {pid}"),
+        _ => row.object.iter().find(|field| !field.is_none()).map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+/// The field of this name as text, safe for a terminal; empty where there is none.
+fn text(snapshot: &Snapshot, row: &Row, name: &str) -> String {
+    let field = snapshot.column(name).and_then(|place| row.object.get(place));
+    field.filter(|field| !field.is_none()).map(ToString::to_string).unwrap_or_default()
+}
+
+/// A part of a total, from 0 to 1.
+#[allow(clippy::cast_precision_loss)] // a figure for people
+fn share(value: u64, total: u64) -> f64 {
+    value as f64 / total.max(1) as f64
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether the screen is complete, in words.
+
+use std::time::Duration;
+
+use topstat_model::{Snapshot, TableType};
+
+use super::{Panel, TABLES};
+use crate::state::App;
+
+/// What each cause of a loss means.
+fn cause(name: &str) -> String {
+    match name {
+        "contended" => "were put into order late".to_owned(),
+        "no_memory" => "found no memory in the kernel".to_owned(),
+        other => format!("are lost ({})", other.replace('_', " ")),
+    }
+}
+
+impl App {
+    /// Why what the "now" screen shows is not complete, in sentences; empty where it is complete.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for panel in Panel::ALL {
+            for (_, path, _) in TABLES.iter().filter(|(of, ..)| *of == panel) {
+                // A table that can't be read is said in its panel.
+                let Some(Ok(snapshot)) = self.table_at(path).map(|table| self.shown(table)) else { continue };
+                self.doubt(path, &snapshot, &mut doubts);
+            }
+        }
+        doubts
+    }
+
+    fn doubt(&self, path: &str, snapshot: &Snapshot, doubts: &mut Vec<String>) {
+        for (name, count) in snapshot.lost_now.nonzero() {
+            doubts.push(format!("{path}: {count} events {}", cause(name)));
+        }
+        let shown = snapshot.row_count().min(10);
+        if snapshot.proven < shown {
+            doubts.push(format!("{path}: rows after the first {} may be in another order", snapshot.proven));
+        }
+        let stale: Vec<_> = snapshot.stale_cpus().map(|cpu| cpu.to_string()).collect();
+        if !stale.is_empty() {
+            doubts.push(format!("{path}: CPUs {} did not answer", stale.join(",")));
+        }
+        let since = self.table_at(path).and_then(|table| self.data[table].since);
+        let counted = since.and_then(|since| snapshot.time.duration_since(since).ok());
+        let period = Duration::from_millis(snapshot.period_ms.into());
+        if let Some(counted) = counted.filter(|counted| snapshot.kind == TableType::Dynamic && *counted < period) {
+            doubts.push(format!("{path}: counts for {} ms only", counted.as_millis()));
+        }
+    }
+}
