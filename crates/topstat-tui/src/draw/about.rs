@@ -33,7 +33,7 @@ const WORDS: &[(&str, &str)] = &[
     ("other", "the part of the total that is in no row"),
     ("objects", "how many objects there are now"),
     ("closed", "rows of objects that have ended"),
-    ("proven", "so many first rows are certainly the true top, in the true order"),
+    ("proven", "the number of leading rows that are certainly the true top, in the true order"),
     ("lost", "events that could not be counted, ordered or stored, by cause: 0 where all is well"),
     ("contended", "lost: an object was ordered later than it should, because the CPU was ordering already"),
     ("no_memory", "lost: the kernel had no memory for an object; its amounts are in other"),

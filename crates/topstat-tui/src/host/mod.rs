@@ -108,7 +108,7 @@ pub struct Hosts {
     all: VecDeque<(SystemTime, Host)>,
 }
 
-/// How far back the memory reaches, as that of tables does.
+/// The time that is kept, as of the readings of tables.
 const KEPT: Duration = Duration::from_secs(600);
 
 impl Hosts {

@@ -44,7 +44,7 @@ fn pressure(share: Option<f64>) -> String {
     share.map_or(String::new(), |share| format!("pressure {}", percent(share)))
 }
 
-/// The largest of these values; 0 where there are none.
+/// The largest of these values, at least 0.
 fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
