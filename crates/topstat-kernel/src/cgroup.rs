@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cgroup hierarchies: where programs are attached, and the paths of ids. `container.rs` finds the container of a path.
+//! The cgroup hierarchies: where programs are attached, and the paths of ids. `topstat_model::names` finds the container of a path.
 
 use std::ffi::CString;
 use std::io;
