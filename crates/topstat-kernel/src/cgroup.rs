@@ -60,6 +60,18 @@ pub fn v1_controller() -> Option<V1Controller> {
     [V1Controller::Memory, V1Controller::Cpu, V1Controller::Pids].into_iter().find(|c| v1_mount(*c).is_some())
 }
 
+/// The controllers that this kernel has, in v2's hierarchy or in v1's.
+pub fn controllers() -> Vec<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let of_v2 = root().and_then(|root| {
+        let file = rustix::fs::openat(root.as_fd(), "cgroup.controllers", flags, Mode::empty())?;
+        io::read_to_string(std::fs::File::from(file))
+    });
+    let of_v1 = mounts().into_iter().filter(|mount| mount.fs_type == "cgroup");
+    let of_v1 = of_v1.flat_map(|mount| mount.super_options.into_keys());
+    of_v2.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).chain(of_v1).collect()
+}
+
 fn open_directory(path: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
