@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::container::container;
+use topstat_model::names::container;
 
 /// The word for every namespace, or every device.
 pub(super) const ALL: &str = "all";

@@ -16,7 +16,7 @@ use super::protocols::{is_setting, protocols};
 use super::raw::{Keep, Raw};
 use super::reader::{Reader, Select, Which};
 use super::samples::{CHOSEN_UNLESS, DEVICES, NAMESPACES, PREFIX, norm};
-use crate::counting::{Tallied, Tallier, Tally, Whose};
+use crate::counting::{Tallied, Tallier, Tallies, Tally, Whose};
 use crate::{Error, Options, TableInfo};
 
 /// Reads the tables. Each reader is opened when it is first needed.
@@ -43,8 +43,7 @@ pub fn open(options: &Options, whose: &Whose) -> Result<Tallier, Error> {
         Some(by) => counter_of(by)?,
         None => (CHOSEN_UNLESS.0.to_owned(), CHOSEN_UNLESS.1.to_owned()),
     };
-    let mut meter = Meter { netns, by, one: None, all: None, names: Names::default() };
-    Ok(Box::new(move |table| meter.tally(table)))
+    Ok(Box::new(Meter { netns, by, one: None, all: None, names: Names::default() }))
 }
 
 /// Splits a protocol and the name of one of its counters: `tcp/RetransSegs`, also `snmp_tcp/RetransSegs`.
@@ -72,7 +71,7 @@ fn opened(reader: &mut Option<Reader>, select: impl FnOnce() -> Select) -> Resul
     }
 }
 
-impl Meter {
+impl Tallies for Meter {
     fn tally(&mut self, table: &TableInfo) -> Result<Tally, Error> {
         match table.sample.as_str() {
             DEVICES => self.devices(table),
@@ -80,7 +79,9 @@ impl Meter {
             sample => self.counters(sample.strip_prefix(PREFIX).unwrap_or(sample)),
         }
     }
+}
 
+impl Meter {
     /// The reader of the namespace, or of all namespaces if all are selected.
     fn one(&mut self) -> Result<&mut Reader, Error> {
         let which = Which { netns: self.netns.clone(), ..Which::default() };

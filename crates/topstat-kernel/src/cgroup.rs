@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cgroup hierarchies: where programs are attached, and the paths of ids. `container.rs` finds the container of a path.
+//! The cgroup hierarchies: where programs are attached, and the paths of ids. `topstat_model::names` finds the container of a path.
 
 use std::ffi::CString;
 use std::io;
@@ -58,6 +58,18 @@ fn v1_mount(controller: V1Controller) -> Option<MountInfo> {
 /// The v1 controller to ask, if one is mounted.
 pub fn v1_controller() -> Option<V1Controller> {
     [V1Controller::Memory, V1Controller::Cpu, V1Controller::Pids].into_iter().find(|c| v1_mount(*c).is_some())
+}
+
+/// The controllers that this kernel has, in v2's hierarchy or in v1's.
+pub fn controllers() -> Vec<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let of_v2 = root().and_then(|root| {
+        let file = rustix::fs::openat(root.as_fd(), "cgroup.controllers", flags, Mode::empty())?;
+        io::read_to_string(std::fs::File::from(file))
+    });
+    let of_v1 = mounts().into_iter().filter(|mount| mount.fs_type == "cgroup");
+    let of_v1 = of_v1.flat_map(|mount| mount.super_options.into_keys());
+    of_v2.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).chain(of_v1).collect()
 }
 
 fn open_directory(path: impl rustix::path::Arg) -> io::Result<OwnedFd> {

@@ -37,12 +37,12 @@ pub enum Error {
         /// The kernel's answer.
         why: String,
     },
-    /// The kernel has no maps of a type that the programs need.
+    /// The kernel has no feature that the programs need.
     #[error("cannot {what}: this kernel has no {lacks}; use a later one")]
     Lacking {
         /// The operation and its object.
         what: String,
-        /// The kind of map.
+        /// The feature: a type of maps.
         lacks: String,
     },
     /// Nothing can be pinned at this path, or the state that is pinned there can't be used.

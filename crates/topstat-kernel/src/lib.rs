@@ -10,7 +10,6 @@ mod catalogue;
 mod cgroup;
 mod check;
 mod clock;
-mod container;
 pub mod cost;
 mod counting;
 mod error;

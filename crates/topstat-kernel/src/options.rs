@@ -27,6 +27,9 @@ pub struct Options {
     pub netns: Option<String>,
     /// The counter by which network namespaces are ranked: `tcp/RetransSegs`.
     pub by: Option<String>,
+    /// Control groups below this level count to their ancestor on it, where the kernel keeps their counters; the root's level is
+    /// 0. `None`: each group counts alone.
+    pub depth: Option<u32>,
 }
 
 impl Default for Options {
@@ -40,6 +43,7 @@ impl Default for Options {
             groups: MAX_GROUPS,
             netns: None,
             by: None,
+            depth: None,
         }
     }
 }

@@ -25,6 +25,8 @@
 //!
 //! [`document::read`] reads a snapshot back from the output of [`json::write`].
 //!
+//! [`names`] gives short names of control groups, from their paths.
+//!
 //! This crate does not depend on libbpf, sockets, the kernel or the terminal that it writes to.
 //!
 //! # What always holds
@@ -46,6 +48,7 @@ pub mod filter;
 pub mod histograms;
 pub mod interval;
 pub mod json;
+pub mod names;
 mod sink;
 mod snapshot;
 pub mod stacks;

@@ -24,6 +24,7 @@ mod frame;
 mod instant;
 mod lab;
 mod lock;
+pub mod names;
 mod output;
 mod progress;
 mod recording;

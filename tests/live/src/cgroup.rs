@@ -103,6 +103,7 @@ struct Limit {
 }
 
 const MEMORY: Limit = Limit { v1: ("memory", "memory.limit_in_bytes"), v2: ("memory", "memory.max") };
+const CPU: Limit = Limit { v1: ("cpu", "cpu.cfs_quota_us"), v2: ("cpu", "cpu.max") };
 const READS: Limit = Limit { v1: ("blkio", "blkio.throttle.read_bps_device"), v2: ("io", "io.max") };
 
 impl Limited {
@@ -112,6 +113,15 @@ impl Limited {
     /// When no hierarchy has the controller, or the group can't be made.
     pub fn memory(name: &str, bytes: u64) -> io::Result<Self> {
         Self::new(name, &MEMORY, &bytes.to_string(), &bytes.to_string())
+    }
+
+    /// Limits CPU time to this many percent of one CPU, in periods of 100 ms.
+    ///
+    /// # Errors
+    /// As for memory.
+    pub fn cpu(name: &str, percent: u64) -> io::Result<Self> {
+        let quota_us = percent * 1000;
+        Self::new(name, &CPU, &quota_us.to_string(), &format!("{quota_us} 100000"))
     }
 
     /// Limits reads of the disk that holds temporary files to `bytes` a second.
@@ -150,6 +160,11 @@ impl Limited {
     pub fn take(&self, pid: u32) {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");
     }
+
+    /// The group's folder in the file system.
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
 }
 
 impl Drop for Limited {
@@ -164,6 +179,11 @@ impl Drop for Limited {
 pub(crate) fn memory_missing() -> Option<String> {
     let group = Limited::memory("probe", 64 << 20);
     group.err().map(|e| format!("needs a memory controller in which a group can be made: {e}"))
+}
+
+pub(crate) fn cpu_missing() -> Option<String> {
+    let group = Limited::cpu("probe", 50);
+    group.err().map(|e| format!("needs a CPU controller in which a group can be made: {e}"))
 }
 
 pub(crate) fn throttle_missing() -> Option<String> {

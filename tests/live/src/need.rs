@@ -49,6 +49,8 @@ pub enum Need {
     BlockDevice,
     /// A hierarchy of the memory controller in which a group can be made.
     MemoryLimit,
+    /// A hierarchy of the CPU controller in which a group can be made.
+    CpuLimit,
     /// A controller that throttles reads from the disk of temporary files.
     Throttle,
     /// systemd-analyze, which checks unit files.
@@ -190,6 +192,7 @@ impl Need {
             Need::Delays => taskstats::missing(),
             Need::BlockDevice => scratch::no_device(),
             Need::MemoryLimit => cgroup::memory_missing(),
+            Need::CpuLimit => cgroup::cpu_missing(),
             Need::Throttle => cgroup::throttle_missing(),
             Need::SystemdAnalyze => no_analyze(),
             Need::Systemd => not_a_guest("installs a service and restarts it").or_else(|| {

@@ -11,16 +11,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use topstat_engine::abi::{TS_DYNAMIC, TS_SLIDES, TS_STATIC};
-use topstat_model::{Dump, Lost, Settings, Snapshot, TableType};
+use topstat_model::{Dump, Field, Lost, Settings, Snapshot, TableType};
 
-pub use tally::{Tallied, Tally};
+pub use tally::{Key, Tallied, Tally};
 
 use crate::clock::hz;
 use crate::family::{Counting, Family, Kind};
 use crate::{Error, Options, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 
-/// Reads all objects of a sample, with the values that the table ranks by.
-pub type Tallier = Box<dyn FnMut(&TableInfo) -> Result<Tally, Error> + Send>;
+/// Reads the counters of a family.
+pub trait Tallies: Send {
+    /// Reads all objects of a sample, with the values that the table ranks by.
+    ///
+    /// # Errors
+    /// They can't be read.
+    fn tally(&mut self, table: &TableInfo) -> Result<Tally, Error>;
+
+    /// Describes an object that [`tally`](Self::tally) has left without a description, for a row. So objects without a row cost
+    /// none.
+    fn describe(&mut self, _: Key) -> Vec<Field> {
+        Vec::new()
+    }
+}
+
+/// As [`Tallies`].
+pub type Tallier = Box<dyn Tallies>;
 
 /// The tables of a family of counters, and their readings.
 pub struct Tables {
@@ -159,7 +174,7 @@ impl Tables {
         let delay = Duration::from_millis(settings.order_ms().into());
         let tally = match &kept.last {
             Some(last) if Instant::now().saturating_duration_since(last.instant) < delay => Arc::clone(last),
-            _ => Arc::new(tallier(table)?),
+            _ => Arc::new(tallier.tally(table)?),
         };
         kept.last = Some(Arc::clone(&tally));
         let mut snapshot = self.empty(sample, table, &settings);
@@ -187,6 +202,9 @@ impl Tables {
         (snapshot.total, snapshot.shared) = (ranked.total, ranked.shared);
         snapshot.proven = u32::try_from(ranked.rows.len()).unwrap_or(u32::MAX);
         (snapshot.rows, snapshot.cpus) = (ranked.rows, ranked.cpus);
+        for row in snapshot.rows.iter_mut().filter(|row| row.object.is_empty()) {
+            row.object = tallier.describe(row.id);
+        }
         snapshot.settle().map_err(|fault| Error::Kernel {
             what: format!("take a snapshot of {}", table.path()),
             why: format!("it does not add up ({fault})"),

@@ -23,7 +23,7 @@ pub type Key = [u64; 2];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tallied {
     pub key: Key,
-    /// One field for each column of its sample.
+    /// One field for each column of its sample; empty: [`Tallies::describe`](super::Tallies::describe) has it.
     pub object: Vec<Field>,
     /// As many as the table has parts, or one if the table has no parts. Their sum is the value.
     pub parts: Vec<u64>,

@@ -8,8 +8,8 @@ use topstat_model::{ColumnKind, Field};
 
 use super::row::{EventField, EventFormat};
 use crate::cgroup::Paths;
-use crate::container::container;
 use crate::{process, symbols};
+use topstat_model::names::container;
 
 /// Marks a text that was cut.
 const CUT: char = '…';

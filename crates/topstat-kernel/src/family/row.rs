@@ -9,8 +9,8 @@ use topstat_engine::abi::ts_row;
 use topstat_model::{Column, ColumnKind, Field};
 
 use crate::cgroup::Paths;
-use crate::container::container;
 use crate::process::{self, abi::process_who};
+use topstat_model::names::container;
 
 /// A column, the place of its value in a row, and the option by which rows can be chosen.
 #[derive(Clone, Debug)]

@@ -174,13 +174,19 @@ pub struct TopArgs {
     #[arg(long, value_name = "PROTO/COUNTER", help_heading = TABLE, requires = "table")]
     pub by: Option<String>,
 
+    /// Of control groups (cgroup_limits, cgroup_pressure, cgroup_memory): those on this level, each with all below it; slices
+    /// are on level 1, pods on level 2 or 3 [default: each group alone]
+    #[arg(long, value_name = "LEVEL", help_heading = TABLE, requires = "table",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub depth: Option<u32>,
+
     /// Load a table of one's own, also where a daemon has one; what is set above is never the daemon's
     #[arg(long, help_heading = TABLE, requires = "table")]
     pub private: bool,
 
     /// Show a table of this tree, by its files alone: that of the kernel module is /proc/topstat
     #[arg(long, value_name = "DIR", help_heading = DAEMON, requires = "table",
-          conflicts_with_all = ["top", "period", "delay", "threads", "netns", "by", "private", "mount", "pins"])]
+          conflicts_with_all = ["top", "period", "delay", "threads", "netns", "by", "depth", "private", "mount", "pins"])]
     pub root: Option<PathBuf>,
 
     #[command(flatten)]
@@ -560,6 +566,7 @@ impl TopArgs {
             threads: false,
             netns: None,
             by: None,
+            depth: None,
             private: false,
             root: None,
             past: PastArgs::none(),

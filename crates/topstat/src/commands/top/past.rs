@@ -33,6 +33,7 @@ pub fn run(args: &TopArgs, name: &str, color: ColorWhen, console: &mut dyn Conso
         ("--private", args.private),
         ("--netns", args.netns.is_some()),
         ("--by", args.by.is_some()),
+        ("--depth", args.depth.is_some()),
         ("--root", args.root.is_some()),
     ] {
         if given {

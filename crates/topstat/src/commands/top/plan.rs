@@ -49,11 +49,17 @@ impl Plan {
             )));
         }
         let counted = tables.iter().all(|table| is_counted(table));
-        for (option, given) in [("--netns", args.netns.is_some()), ("--by", args.by.is_some())] {
-            if let Some(table) = tables.first().filter(|_| given && !counted) {
+        let of_groups = counted && tables.iter().all(|table| is_of_groups(table));
+        let of_network = (counted && !of_groups, "snmp_tcp, net_devs, net_namespaces");
+        let of_groups = (of_groups, "cgroup_limits, cgroup_pressure, cgroup_memory");
+        for (option, given, (fits, of)) in [
+            ("--netns", args.netns.is_some(), of_network),
+            ("--by", args.by.is_some(), of_network),
+            ("--depth", args.depth.is_some(), of_groups),
+        ] {
+            if let Some(table) = tables.first().filter(|_| given && !fits) {
                 return Err(Error::Usage(format!(
-                    "{option} is for tables of what the kernel counts by itself (snmp_tcp, net_devs, net_namespaces), \
-                     and {} is none",
+                    "{option} is for tables of what the kernel counts by itself ({of}), and {} is none",
                     table.path()
                 )));
             }
@@ -62,6 +68,7 @@ impl Plan {
             threads: args.threads,
             netns: args.netns.clone(),
             by: args.by.clone(),
+            depth: args.depth,
             top: top(args.top, args.rows)?,
             period_ms: args.period.unwrap_or(Options::default().period_ms),
             delay_ms: args.delay.unwrap_or(Options::default().delay_ms),
@@ -142,6 +149,12 @@ impl Plan {
 /// Whether a table ranks counters that the kernel keeps by itself.
 fn is_counted(table: &TableInfo) -> bool {
     topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.is_counted())
+}
+
+/// Whether a table's objects are control groups or belong to one.
+fn is_of_groups(table: &TableInfo) -> bool {
+    let sample = topstat_kernel::samples().iter().find(|sample| sample.name == table.sample).cloned();
+    sample.is_some_and(|sample| sample.columns.iter().any(|column| column.column.name == "cgroup"))
 }
 
 /// Whether a table's objects can be threads.
