@@ -3,12 +3,14 @@
 import { brief, isIdle, rate, span } from "./units.js";
 
 const ROOT = "/api/v1";
-/** The most readings in memory of each table as points of a chart: 20 minutes at 2 s. */
-const POINTS = 600;
+/** The most readings in memory of each table as points of a chart: half an hour at 2 s. */
+const POINTS = 900;
+/** Points of the history beside these. */
+const RECALLED = 1000;
 /** The most whole documents in memory of each table. */
 const DOCUMENTS = 150;
 /** The rows of a reading that are kept as points of a chart. */
-const POINT_ROWS = 20;
+const POINT_ROWS = 12;
 /** The longest wait before the stream is opened again, in ms. */
 const LONGEST_WAIT = 15000;
 /** A reading is stale after this number of intervals without another. */
@@ -61,7 +63,7 @@ export async function history(meta, from, to, points, signal) {
 
 /** A reading as a point of a chart, in values per second; the idle time of CPUs is in `idle`, not in `total`. */
 export function pointOf(meta, doc, label = (row) => brief(row.object)) {
-  const scale = doc.type ? rate(doc, 1) : rate({ type: meta.type, period_ms: meta.period_ms ?? 1000 }, 1);
+  const scale = rate({ type: meta.type, period_ms: meta.period_ms, ...doc }, 1);
   const point = { t: Date.parse(doc.time), total: doc.total * scale, idle: 0, rows: new Map() };
   for (const row of doc.rows.slice(0, POINT_ROWS)) {
     const name = label(row);
@@ -84,21 +86,28 @@ export class Store {
   add(key, doc) {
     const kept = this.of(key);
     const point = pointOf(doc, doc);
-    if (kept.points.length && point.t <= kept.points.at(-1).t) return;
+    if (kept.documents.length && point.t <= Date.parse(kept.documents.at(-1).time)) return;
+    kept.points = kept.points.filter(({ t }) => t < point.t);
     kept.at = performance.now();
     kept.points.push(point);
     kept.documents.push(doc);
     const lost = Object.entries(doc.lost_now ?? {}).filter(([, count]) => count > 0);
     kept.losses = kept.losses.filter(([t]) => t > point.t - 60e3).concat(lost.map(([cause, count]) => [point.t, cause, count]));
-    if (kept.points.length > POINTS) kept.points.shift();
+    if (kept.points.length > POINTS + RECALLED) kept.points.shift();
     if (kept.documents.length > DOCUMENTS) kept.documents.shift();
   }
 
-  /** Puts older points before those in memory. */
-  prepend(key, points) {
+  /** Puts points of the history, which are those between two times in ms, beside those that were read live. */
+  recall(key, points, from, to) {
     const kept = this.of(key);
-    const first = kept.points[0]?.t ?? Infinity;
-    kept.points = points.filter((point) => point.t < first).concat(kept.points);
+    const first = kept.documents.length ? Date.parse(kept.documents[0].time) : Infinity;
+    const live = kept.points.findIndex((point) => !point.recalled);
+    const seen = live < 0 ? Infinity : Math.min(first, kept.points[live].t);
+    for (const point of points) point.recalled = true;
+    kept.points = kept.points
+      .filter((point) => !point.recalled || point.t < from || point.t > to)
+      .concat(points.filter((point) => point.t < seen))
+      .sort((a, b) => a.t - b.t);
   }
 
   last(key) {

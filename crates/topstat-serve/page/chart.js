@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Charts: small ones as SVG, and the large one by uPlot. Series are the largest rows and `other`.
-import { brief, clock, show, stamp } from "./units.js";
+import { clock, show, stamp } from "./units.js";
 
 /** The rows that have a colour. */
 export const SERIES = 5;
@@ -219,4 +219,3 @@ export const inWords = (meta, points) =>
       `${show(meta, Math.max(...points.map((point) => point.total)))}`
     : "No readings yet";
 
-export const labelOf = brief;
