@@ -153,12 +153,13 @@ export class Chart {
     }));
     const options = {
       ...this.#size(),
+      padding: [10, 14, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: { x: { time: true }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
       axes: [
-        { ...axis, values: (_, ticks) => ticks.map((t) => clock(t * 1000).slice(0, ticks[1] - ticks[0] < 60 ? 8 : 5)), space: 70 },
-        { ...axis, size: 76, values: (_, ticks) => ticks.map((value) => show(this.meta, value)), space: 36 },
+        { ...axis, size: 26, gap: 4, values: (_, ticks) => ticks.map((t) => clock(t * 1000).slice(0, ticks[1] - ticks[0] < 60 ? 8 : 5)), space: 70 },
+        { ...axis, size: 82, values: (_, ticks) => ticks.map((value) => show(this.meta, value)), space: 36 },
       ],
       // Largest first: each series covers the lower part of the one before.
       series: [{}, ...series.toReversed()],

@@ -81,7 +81,7 @@ class App {
     if (!isNew) return this.view.apply?.(state);
     this.view?.end();
     if (key && !this.tables.has(key)) {
-      this.view = { element: h("p", { class: "note" }, `This host has no table ${clean(key, 80)}. `, h("a", { href: "#" }, "The first screen"), " lists all."), keys: [], end() {}, tick() {}, snapshot() {}, hostRead() {} };
+      this.view = { element: h("div", {}, h("h1", {}, "No such table"), h("p", { class: "note" }, `This host has no table ${clean(key, 80)}. It may be off, or this version may not have it.`), h("a", { href: "#" }, "to the first screen")), keys: [], end() {}, tick() {}, snapshot() {}, hostRead() {} };
     } else this.view = key ? new Table(this, key) : new Now(this);
     $("main").replaceChildren(this.view.element);
     document.title = key ? `${clean(key, 60)} – topstat` : "topstat";

@@ -3,87 +3,117 @@
 import { Palette, SERIES, Spark, gapOf, inWords, stack } from "./chart.js";
 import { h, place, text } from "./dom.js";
 import { problems } from "./trust.js";
-import { brief, filterOf, human, isCpu, isIdle, names, percent, rate, show, clean } from "./units.js";
+import { age, brief, clean, filterOf, human, isCpu, isIdle, names, percent, rate, show } from "./units.js";
 
 /** The time that the small charts show, in ms. */
 const LENGTH = 5 * 60e3;
 const ROWS = 5;
+/** What is at least shown of it as soon as there are readings. */
+const LEAST = 60e3;
 /** Pressure from here on is marked. */
 const HIGH = 0.1;
 
-const GROUPS = [
-  ["CPU", [["tasks/cpu", "processes"], ["cgroups/cpu", "control groups"], ["tasks/waits", "waiting for a CPU"]]],
-  ["Network", [["net_procs/bps", "processes"], ["net_hosts/bps", "remote hosts"], ["net_ports/bps", "ports"],
-    ["tcp_v4/conns_bps", "TCP connections, IPv4"], ["tcp_v6/conns_bps", "TCP connections, IPv6"], ["udp_v4/conns_bps", "UDP sockets, IPv4"],
-    ["udp_v6/conns_bps", "UDP sockets, IPv6"]]],
-  ["Disk", [["disk_procs/bytes", "processes"], ["disk_cgroups/bytes", "control groups"], ["delays/blkio", "waiting for a disk"],
-    ["disk_procs/wait", "time of requests"]]],
+/** A title, and the tables that are one ranking there. */
+const TOPS = [
+  ["CPU by process", ["tasks/cpu"]], ["CPU by control group", ["cgroups/cpu"]], ["Waiting for a CPU", ["tasks/waits"]],
+  ["Network by process", ["net_procs/bps"]], ["Network by remote host", ["net_hosts/bps"]], ["Network by port", ["net_ports/bps"]],
+  ["Connections", ["tcp_v4/conns_bps", "tcp_v6/conns_bps", "udp_v4/conns_bps", "udp_v6/conns_bps"]],
+  ["Disk by process", ["disk_procs/bytes"]], ["Disk by control group", ["disk_cgroups/bytes"]],
+  ["Waiting for a disk", ["delays/blkio"]], ["Time of disk requests", ["disk_procs/wait"]],
 ];
 /** Tables whose rows are in the group of rising errors. */
 const ERRORS = ["net_procs/retrans", "net_devs/errors", "net_devs/drops", "snmp_tcp/rate", "snmp_tcpext/rate", "snmp_udp/rate", "snmp_ip/rate"];
 const BAD = /drop|err|fail|retrans|loss|lost|overflow|reset|rst|timeout|prune|noport|discard|abort|bad|collaps|full/i;
 
-/** A table with its chart and its largest rows. */
+/** The beginning of the time that a small chart shows, and the readings from then on. */
+function recent(readings, time) {
+  const last = time(readings.at(-1));
+  const shown = readings.filter((reading) => time(reading) >= last - LENGTH);
+  return [Math.min(time(shown[0]), last - LEAST), shown];
+}
+
+/** Points of several tables as those of one: each point of the first table with the nearest ones of the others. */
+function merged(lists) {
+  const [first, ...others] = lists.filter((points) => points.length).sort((a, b) => b.length - a.length);
+  if (!others.length) return first ?? [];
+  const places = others.map(() => 0);
+  return first.map(({ t, total, idle, rows }) => {
+    const sum = { t, total, idle, rows: new Map(rows) };
+    others.forEach((points, which) => {
+      while (places[which] + 1 < points.length && points[places[which] + 1].t <= t + 1000) places[which] += 1;
+      const point = points[places[which]];
+      if (Math.abs(point.t - t) > 5000) return;
+      sum.total += point.total;
+      for (const [label, value] of point.rows) sum.rows.set(label, value);
+    });
+    return sum;
+  });
+}
+
+/** A ranking with its chart and its largest rows. */
 class Panel {
   palette = new Palette();
   rows = new Map();
 
-  constructor(app, key, title) {
+  constructor(app, title, keys) {
     this.app = app;
-    this.key = key;
-    this.meta = app.tables.get(key);
+    this.keys = keys;
     this.spark = new Spark();
     this.total = h("span", { class: "total" });
     this.mark = h("span", { class: "mark", hidden: true }, "▲");
     this.most = h("span", { class: "most" });
     this.list = h("ol", { class: "rows" });
     this.note = h("p", { class: "note" }, "loading …");
-    this.element = h("section", { class: "panel", "aria-label": `${title}, ${key}` },
-      h("h3", {}, h("a", { href: app.hash({ key }) }, title), " ", h("span", { class: "key" }, clean(key)), this.mark, this.total),
-      h("div", { class: "sparks", onclick: (event) => this.#pick(event) }, this.spark.element, this.most),
-      this.list, this.note);
+    const name = keys.length > 1 ? h("span", {}, title) : h("a", { href: app.hash({ key: keys[0] }) }, title);
+    const links = keys.length > 1 ? keys.map((key) => h("a", { href: app.hash({ key }) }, clean(key.split("/")[0]))) : [clean(keys[0])];
+    this.element = h("section", { class: "panel", "aria-label": title },
+      h("h2", {}, name, h("span", { class: "key" }, ...links.flatMap((link) => [link, " "])), this.mark, this.total),
+      h("div", { class: "sparks", onclick: (event) => this.#pick(event) }, this.spark.element, this.most), this.list, this.note);
   }
 
   /** A click on the chart leads to the table at that instant. */
   #pick(event) {
     const box = event.currentTarget.getBoundingClientRect();
-    const points = this.app.store.of(this.key).points;
-    if (!points.length) return;
-    const t = points.at(-1).t - (1 - (event.clientX - box.left) / box.width) * LENGTH;
-    this.app.go({ key: this.key, at: new Date(Math.max(t, points[0].t)).toISOString() });
+    if (!this.range) return;
+    const t = this.range[1] - (1 - (event.clientX - box.left) / box.width) * (this.range[1] - this.range[0]);
+    this.app.go({ key: this.keys[0], at: new Date(t).toISOString() });
   }
 
   draw() {
-    const { points, documents, losses, error } = this.app.store.of(this.key);
-    const doc = documents.at(-1);
-    if (!doc) {
-      text(this.note, error ? clean(error, 400) : "loading …");
-      this.element.classList.toggle("empty", true);
-      return;
-    }
+    const read = this.keys.map((key) => [key, this.app.store.of(key)]).filter(([, { documents }]) => documents.length);
+    const reasons = this.keys.map((key) => this.app.store.of(key).error).filter(Boolean);
+    this.element.hidden = !read.length && reasons.length === this.keys.length;
+    if (!read.length) return;
+    const docs = read.map(([key, { documents, losses }]) => [documents.at(-1), key, losses]);
+    const [doc] = docs[0];
+    const points = merged(read.map(([, { points }]) => points));
     const now = points.at(-1);
-    const shown = points.filter((point) => point.t >= now.t - LENGTH);
+    const [from, shown] = recent(points, ({ t }) => t);
+    this.range = [from, now.t];
     this.palette.choose(shown, now);
     const most = Math.max(...shown.map((point) => point.total));
-    this.spark.draw(stack(shown, this.palette, gapOf(shown, 6000)), now.t, LENGTH, most);
+    this.spark.draw(stack(shown, this.palette, gapOf(shown, 6000)), now.t, now.t - from, most);
     this.spark.element.setAttribute("aria-label", inWords(doc, shown));
-    text(this.most, most > 0 ? `max ${show(doc, most)}` : "");
+    text(this.most, most > 0 ? `max ${show(doc, most)} in ${age(now.t - from)}` : "");
     const busy = isCpu(doc) ? ` of ${Math.round(rate(doc, doc.total) / 1e9) * 100}%` : "";
     text(this.total, show(doc, now.total) + busy);
-    const found = problems(doc, losses, ROWS);
+    const found = docs.flatMap(([doc, , losses]) => problems(doc, losses, ROWS));
     this.mark.hidden = !found.length;
     this.mark.title = found.join(". ");
-    const all = doc.rows.filter((row) => row.value > 0 && !isIdle(doc, brief(row.object)));
-    const whole = now.total + (isCpu(doc) ? now.idle : 0);
-    const elements = all.slice(0, ROWS).map((row) => this.#row(doc, row, whole));
-    const other = now.total - all.slice(0, ROWS).reduce((sum, row) => sum + rate(doc, row.value), 0);
-    if (other >= 1) elements.push(this.#other(doc, other, whole, doc.objects - Math.min(ROWS, all.length)));
+    const all = docs.flatMap(([doc, key]) => doc.rows.filter((row) => row.value > 0 && !isIdle(doc, brief(row.object))).map((row) => [key, doc, row, rate(doc, row.value)]));
+    all.sort((a, b) => b[3] - a[3]);
+    const first = all.slice(0, ROWS);
+    const total = docs.reduce((sum, [doc]) => sum + rate(doc, doc.total), 0);
+    const idle = isCpu(doc) ? now.idle : 0;
+    const other = total - idle - first.reduce((sum, [, , , value]) => sum + value, 0);
+    const elements = first.map((one) => this.#row(...one, total));
+    if (other >= 1) elements.push(this.#other(doc, other, total, docs.reduce((sum, [doc]) => sum + doc.objects, -first.length)));
     place(this.list, elements);
-    text(this.note, elements.length ? "" : doc.type === "static" ? "nothing yet" : "nothing in the last second");
+    text(this.note, elements.length ? "" : "nothing now");
     this.element.classList.toggle("empty", !elements.length);
   }
 
-  #row(doc, row, whole) {
+  #row(key, doc, row, value, whole) {
     const id = brief(row.object);
     const [name, remark] = names(row.object);
     let parts = this.rows.get(id);
@@ -94,11 +124,11 @@ class Panel {
       parts.element = h("li", {}, parts.link, parts.value, parts.share);
       this.rows.set(id, parts);
     }
-    parts.link.href = this.app.hash({ key: this.key, filter: filterOf(row.object) });
+    parts.link.href = this.app.hash({ key, filter: filterOf(row.object) });
     const ended = row.object.closed ? " (ended)" : "";
     parts.link.title = clean(Object.values(row.object).filter((value) => value != null).join(" "), 300) + ended;
     text(parts.name, name + (ended ? " ✕" : ""));
-    return this.#fill(parts, remark, show(doc, rate(doc, row.value)), rate(doc, row.value) / whole, this.palette.of(id));
+    return this.#fill(parts, remark, show(doc, value), value / whole, this.palette.of(id));
   }
 
   #other(doc, value, whole, count) {
@@ -127,7 +157,7 @@ class Rising {
     this.list = h("ol", { class: "rows plain" });
     this.note = h("p", { class: "note" }, "loading …");
     this.element = h("section", { class: "panel", "aria-label": "Rising errors and drops" },
-      h("h3", {}, h("span", {}, "Errors, drops, retransmits"), " ", h("span", { class: "key" }, "rising now")), this.list, this.note);
+      h("h2", {}, h("span", {}, "Errors, drops, retransmits"), h("span", { class: "key" }, "rising now")), this.list, this.note);
   }
 
   draw() {
@@ -160,16 +190,18 @@ class Gauge {
     this.most = h("span", { class: "most" });
     this.facts = h("dl");
     this.element = h("section", { class: "gauge", "aria-label": title },
-      h("h3", {}, title, this.value), h("div", { class: "sparks" }, this.spark.element, this.most), this.facts);
+      h("h2", {}, title, this.value), h("div", { class: "sparks" }, this.spark.element, this.most), this.facts);
   }
 
   draw(readings, of, format, facts) {
     const points = readings.map((reading) => [Date.parse(reading.time), of(reading)]).filter(([, value]) => Number.isFinite(value));
-    const values = points.map(([, value]) => value);
-    const most = Math.max(0, ...values);
-    text(this.value, points.length ? format(values.at(-1)) : "–");
+    text(this.value, points.length ? format(points.at(-1)[1]) : "–");
     if (points.length) {
-      this.spark.draw({ times: points.map(([t]) => t), sums: [values] }, points.at(-1)[0], LENGTH, this.isShare ? 1 : most);
+      const [from, shown] = recent(points, ([t]) => t);
+      const values = shown.map(([, value]) => value);
+      const most = Math.max(...values);
+      const to = shown.at(-1)[0];
+      this.spark.draw({ times: shown.map(([t]) => t), sums: [values] }, to, to - from, this.isShare ? 1 : most);
       text(this.most, `max ${format(most)}`);
     }
     place(this.facts, facts.filter(([, value]) => value !== null).map(([name, value, high]) =>
@@ -219,16 +251,12 @@ export class Now {
     this.trust = h("p", { class: "trust" }, "loading …");
     const has = (key) => app.tables.has(key);
     this.panels = new Map();
-    const sections = GROUPS.map(([name, tables]) => {
-      const panels = tables.filter(([key]) => has(key)).map(([key, title]) => new Panel(app, key, title));
-      for (const panel of panels) this.panels.set(panel.key, panel);
-      return panels.length && h("section", { class: "group", "aria-label": name }, h("h2", {}, name), h("div", { class: "panels" }, ...panels.map((panel) => panel.element)));
-    });
+    const panels = TOPS.map(([title, keys]) => [title, keys.filter(has)]).filter(([, keys]) => keys.length).map(([title, keys]) => new Panel(app, title, keys));
+    for (const panel of panels) for (const key of panel.keys) this.panels.set(key, panel);
     const errors = ERRORS.filter(has);
     this.rising = errors.length ? new Rising(app, errors) : null;
-    this.element = h("div", { class: "now" }, h("h1", { class: "unseen" }, "Now"), this.host.element, this.trust, ...sections.filter(Boolean),
-      this.rising && h("section", { class: "group", "aria-label": "Errors" }, h("h2", {}, "Errors"), h("div", { class: "panels wide" }, this.rising.element)),
-      this.#all());
+    this.element = h("div", { class: "now" }, h("h1", { class: "unseen" }, "Now"), this.host.element, this.trust,
+      h("div", { class: "panels" }, ...panels.map(({ element }) => element), ...(this.rising ? [this.rising.element] : [])), this.#all());
     this.keys = [...new Set([...this.panels.keys(), ...errors])];
   }
 
@@ -244,10 +272,11 @@ export class Now {
   /** Reads the last minutes from the history, and the reason where a table cannot be read. */
   async begin() {
     const to = Date.now();
-    await Promise.allSettled([...this.panels].map(async ([key, panel]) => {
-      await this.app.recall(panel.meta, to - LENGTH, to, 150);
+    await Promise.allSettled(this.keys.map(async (key) => {
+      const panel = this.panels.get(key);
+      if (panel) await this.app.recall(this.app.tables.get(key), to - LENGTH, to, 150);
       await this.app.why(key);
-      panel.draw();
+      this.snapshot(key);
     }));
   }
 
@@ -269,7 +298,7 @@ export class Now {
       const stale = this.app.staleFor(key);
       this.panels.get(key)?.element.classList.toggle("stale", stale > 0);
       const doc = documents.at(-1);
-      if (error && !doc) words.push(`${key}: not available`);
+      if (error && !doc) words.push(`${key}: ${error}`);
       if (!doc) continue;
       const found = problems(doc, losses, ROWS);
       if (found.length) words.push(`${key}: ${found.join(", ")}`);

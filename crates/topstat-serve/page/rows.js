@@ -8,9 +8,12 @@ import { brief, clean, exact, filterOf, isCpu, isIdle, percent, rate, show } fro
 const FIRST = ["comm", "counter", "host", "port", "dev", "device", "dip", "dport", "sport", "cgroup", "sip", "proto", "side", "pid"];
 /** The most characters of a text in a cell. */
 const WIDEST = 44;
-/** Pixels of a character, and of a cell's padding. */
-const CHARACTER = 7.6;
-const PADDING = 20;
+/** Pixels beside a text in a cell, with a narrow page and else; the least width of the share's bar; the width of the last column. */
+const BESIDE = [15, 21];
+const BAR = 84;
+const LAST = 38;
+/** Measures texts. */
+const pen = document.createElement("canvas").getContext("2d");
 
 const FIGURES = new Set(["rank", "value", "object", "cpus"]);
 
@@ -24,7 +27,7 @@ export function columnsOf(doc, meta) {
   const whole = rate(doc, doc.total);
   return [
     { name: "rank", title: "#", kind: "number", of: (row) => row.rank, show: (row) => String(row.rank) },
-    { ...value("value"), title: isCpu(doc) ? "CPU" : clean(doc.unit) },
+    { ...value("value"), title: isCpu(doc) ? "cpu%" : (doc.unit === "nanoseconds" ? "time" : clean(doc.unit, 30)) + (doc.type === "static" ? "" : "/s") },
     { name: "share", kind: "number", of: (row) => row.value, show: (row) => percent(rate(doc, row.value) / whole) },
     ...parts.map((name) => ({ ...value(name), part: true })),
     ...fields.map((name) => {
@@ -41,19 +44,21 @@ const field = (value) => (value === null || value === undefined || value === fal
 export function fitting(columns, rows, width, chosen) {
   if (chosen?.[0] === "all") return columns;
   if (chosen?.length) return columns.filter((column) => chosen.includes(column.name));
+  pen.font = `600 14px ${getComputedStyle(document.body).fontFamily}`;
   const need = (column) => {
-    const longest = Math.max((column.title ?? column.name).length + 1, ...rows.slice(0, 50).map((row) => column.show(row).length));
-    return Math.min(longest, WIDEST) * CHARACTER + PADDING;
+    const texts = [`${column.title ?? column.name} ↓`, ...rows.slice(0, 60).map((row) => column.show(row))];
+    const longest = texts.reduce((a, b) => (b.length > a.length ? b : a)).slice(0, WIDEST);
+    return Math.max(pen.measureText(longest).width + BESIDE[innerWidth > 640 ? 1 : 0], column.name === "share" ? BAR : 0);
   };
   const order = (column) => {
     if (column.name === "value") return -3;
-    if (column.name === "share") return 3.5;
-    if (column.name === "rank") return 5.5;
+    if (column.name === "share") return 7.5;
+    if (column.name === "rank") return 7.7;
     if (column.part) return 8.5;
     const place = FIRST.indexOf(column.name);
     return column.name === "cpus" ? 99 : place < 0 ? 50 : place;
   };
-  let room = width - 34;
+  let room = width - LAST;
   const kept = new Set();
   for (const column of columns.toSorted((a, b) => order(a) - order(b))) {
     // A column without a text in any row is left out as long as the user does not choose it.
@@ -119,6 +124,7 @@ export class Rows {
         const cell = parts.cells[at];
         text(cell.lastChild, value);
         cell.title = column.name === "value" || column.part ? exact(column.of(row)) : value.length > 20 ? value : "";
+        cell.classList.toggle("zero", column.part === true && !column.of(row));
         if (column.name === "share") cell.style.setProperty("--share", value === "–" ? "0%" : value.replace("<", ""));
       });
       const label = brief(row.object);

@@ -5,7 +5,7 @@ import { Chart, Palette, SERIES, gapOf, inWords, stack } from "./chart.js";
 import { h, open, place, text } from "./dom.js";
 import { Rows, columnsOf, fitting, sorted } from "./rows.js";
 import { sentence } from "./trust.js";
-import { clean, isCpu, percent, show, stamp } from "./units.js";
+import { clean, isCpu, percent, readable, show, stamp } from "./units.js";
 
 const SPANS = { "5m": 5, "15m": 15, "1h": 60, "6h": 360, "24h": 1440, "7d": 10080 };
 /** Points of the chart that the server is asked for. */
@@ -194,7 +194,8 @@ export class Table {
     const points = this.#points();
     const [from, to] = this.#range();
     this.chart.meta = { ...this.meta, ...this.#kind() };
-    this.palette.choose(points, null);
+    const at = this.at;
+    this.palette.choose(points, at === null ? points.at(-1) : points.findLast((point) => point.t <= at + 1));
     this.chart.draw(stack(points, this.palette, gapOf(points, 6000)), from, to, this.at);
     this.plot.setAttribute("aria-label", inWords(this.chart.meta, points));
     this.plot.classList.toggle("nothing", !points.length);
@@ -212,7 +213,7 @@ export class Table {
     if (point) entries.push([SERIES, "other", Math.max(0, point.total - sum)]);
     const whole = (point?.total ?? 0) + (point?.idle ?? 0);
     this.entries ??= new Map();
-    place(this.legend, [...entries.map(([slot, label, value]) => this.#entry(slot, clean(label, 60), show(meta, value), percent(value / whole))),
+    place(this.legend, [...entries.map(([slot, label, value]) => this.#entry(slot, readable(label), show(meta, value), percent(value / whole))),
       ...(point ? [this.#entry("total", t === null ? (isCpu(meta) ? "busy" : "total") : stamp(point.t), show(meta, point.total), "")] : [])]);
   }
 
@@ -295,6 +296,8 @@ export class Table {
   pick(t) {
     const last = this.app.store.of(this.key).points.at(-1)?.t ?? Date.now();
     if (t > last) return this.toLive();
+    // The chart stands still from here on.
+    this.#window ??= this.#range();
     this.app.go({ ...this.app.state, at: new Date(t).toISOString() }, this.at !== null);
   }
 

@@ -51,6 +51,7 @@ export function show(meta, perSecond) {
 export function percent(share) {
   if (!Number.isFinite(share)) return "–";
   const number = share * 100;
+  if (number === 0) return "0%";
   if (number > 0 && number < 0.05) return "<0.1%";
   return `${number < 9.95 ? number.toFixed(1) : Math.round(number)}%`;
 }
@@ -89,7 +90,7 @@ export function stamp(ms) {
 }
 
 /** How long ago: `12 s`, `5 min`. */
-export const age = (ms) => (ms < 90e3 ? `${Math.round(ms / 1000)} s` : human("nanoseconds", ms * 1e6));
+export const age = (ms) => (ms < 90e3 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60e3)} min`);
 
 /** The last parts of a control group's path that a person needs: `nginx`, `pod7f3c/9a41d0c7e2b8`. */
 export function group(path) {
@@ -112,8 +113,9 @@ export function names(object) {
   let name = "";
   const remarks = [];
   if (sport != null) {
-    name = dport ? `${end(sip, sport)} → ${end(dip, dport)}` : end(sip, sport);
-    remarks.push(comm);
+    const ends = dport ? `${end(sip, sport)} → ${end(dip, dport)}` : end(sip, sport);
+    name = comm ?? ends;
+    if (comm != null) remarks.push(ends);
   } else if (port != null) {
     name = `${port}${proto ? `/${proto}` : ""}`;
     remarks.push(comm, side);
@@ -124,7 +126,8 @@ export function names(object) {
     if (cgroup != null) remarks.push(group(cgroup));
   } else if (cgroup != null) {
     name = group(cgroup);
-    if (name !== cgroup) remarks.push(cgroup);
+    const above = String(cgroup).replace(/[^/]*$/, "");
+    if (above.length > 1 && name !== cgroup) remarks.push(above);
   } else {
     name = Object.values(rest).filter((value) => value != null && value !== false).slice(0, 3).join(" ") || (device ?? "none");
   }
@@ -143,6 +146,12 @@ export function brief(object) {
   if (!parts.length) parts = Object.values(object).filter(known).map(String);
   if (known(device)) parts.push(device);
   return parts.join("  ");
+}
+
+/** A label for people: of a connection the process first. */
+export function readable(label) {
+  const [ends, ...rest] = label.split("  ");
+  return clean(rest.length && ends.includes(" > ") ? `${rest.join(" ")} ${ends.replace(" > ", " → ")}` : label, 80);
 }
 
 /** Whether a label, or the object of a row, is the idle time of the CPUs. */
