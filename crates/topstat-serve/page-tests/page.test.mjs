@@ -55,7 +55,8 @@ test("the first screen has the host, the tops, and how far to trust them", async
   for (const title of ["CPU by process", "Network by port", "Connections", "Disk by process"]) assert(panels.some((text) => text.startsWith(title)), title);
   // The server refuses one table, and has none of udp_v6: neither has a panel; the reason is in the line of trust.
   assert.equal(await page.locator(".panel h2", { hasText: "Waiting for a disk" }).isVisible(), false);
-  await until(() => /of \d+ tables complete · delays\/blkio: .*task_delayacct/.test(document.querySelector(".trust").textContent));
+  await until(() => /not available: .*delays\/blkio: .*task_delayacct/.test(document.querySelector(".trust + .note").textContent));
+  await until(() => /^✓ complete: 16 tables/.test(document.querySelector(".trust").textContent));
   for (const gauge of await page.locator(".gauge .big").allTextContents()) assert.match(gauge, /\d/);
   // Rows and `other` add up to the total: shares of a ranking without idle time are 100%.
   const shares = await page.locator(".panel", { hasText: "Network by process" }).locator(".share").allTextContents();

@@ -85,7 +85,7 @@ class App {
     } else this.view = key ? new Table(this, key) : new Now(this);
     $("main").replaceChildren(this.view.element);
     document.title = key ? `${clean(key, 60)} – topstat` : "topstat";
-    $("now").toggleAttribute("aria-current", !key);
+    $("now").setAttribute("aria-current", key ? "false" : "page");
     this.stream.follow(this.view.keys);
     for (const key of this.view.keys) this.view.snapshot(key);
     this.view.hostRead();
@@ -186,6 +186,13 @@ class App {
     const dialog = $("jump");
     const list = h("ul", { class: "found" });
     const input = h("input", { type: "search", "aria-label": "name of a table", placeholder: "name of a table", autocomplete: "off", spellcheck: "false" });
+    const leave = (event, key) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      // The link of a closed dialog leads nowhere.
+      event.preventDefault();
+      dialog.close();
+      this.go({ key });
+    };
     const show = () => {
       const letters = [...input.value.toLowerCase().replace(/\s/g, "")];
       const score = (key) => {
@@ -201,7 +208,7 @@ class App {
       };
       const found = [...this.tables.values()].map((meta) => [`${meta.sample}/${meta.table}`, meta]).map(([key, meta]) => [score(key.toLowerCase()), key, meta]).filter(([gaps]) => gaps !== null);
       found.sort((a, b) => a[0] - b[0]);
-      list.replaceChildren(...found.slice(0, 100).map(([, key, meta]) => h("li", {}, h("a", { href: this.hash({ key }), onclick: () => dialog.close() }, h("b", {}, clean(key)), " ", h("span", {}, clean(meta.about))))));
+      list.replaceChildren(...found.slice(0, 100).map(([, key, meta]) => h("li", {}, h("a", { href: this.hash({ key }), onclick: (event) => leave(event, key) }, h("b", {}, clean(key)), " ", h("span", {}, clean(meta.about))))));
     };
     input.oninput = show;
     const links = () => [...list.querySelectorAll("a")];

@@ -243,19 +243,21 @@ class Host {
 
 /** The view itself. */
 export class Now {
-  title = "now";
+  #changed = new Set();
+  #frame = null;
 
   constructor(app) {
     this.app = app;
     this.host = new Host();
     this.trust = h("p", { class: "trust" }, "loading …");
+    this.missing = h("p", { class: "note" });
     const has = (key) => app.tables.has(key);
     this.panels = new Map();
     const panels = TOPS.map(([title, keys]) => [title, keys.filter(has)]).filter(([, keys]) => keys.length).map(([title, keys]) => new Panel(app, title, keys));
     for (const panel of panels) for (const key of panel.keys) this.panels.set(key, panel);
     const errors = ERRORS.filter(has);
     this.rising = errors.length ? new Rising(app, errors) : null;
-    this.element = h("div", { class: "now" }, h("h1", { class: "unseen" }, "Now"), this.host.element, this.trust,
+    this.element = h("div", { class: "now" }, h("h1", { class: "unseen" }, "Now"), this.host.element, this.trust, this.missing,
       h("div", { class: "panels" }, ...panels.map(({ element }) => element), ...(this.rising ? [this.rising.element] : [])), this.#all());
     this.keys = [...new Set([...this.panels.keys(), ...errors])];
   }
@@ -280,9 +282,15 @@ export class Now {
     }));
   }
 
+  /** Readings of several tables come together: each panel is drawn once for them. */
   snapshot(key) {
-    this.panels.get(key)?.draw();
-    if (this.rising?.keys.includes(key)) this.rising.draw();
+    const drawn = [this.panels.get(key), this.rising?.keys.includes(key) ? this.rising : null].filter(Boolean);
+    for (const one of drawn) this.#changed.add(one);
+    this.#frame ??= requestAnimationFrame(() => {
+      this.#frame = null;
+      for (const one of this.#changed) one.draw();
+      this.#changed.clear();
+    });
   }
 
   hostRead() {
@@ -291,27 +299,28 @@ export class Now {
 
   /** Once a second: staleness and trust. */
   tick() {
-    const words = [];
+    const [wrong, missing] = [[], []];
     let complete = 0;
     for (const key of this.keys) {
       const { documents, losses, error } = this.app.store.of(key);
       const stale = this.app.staleFor(key);
       this.panels.get(key)?.element.classList.toggle("stale", stale > 0);
       const doc = documents.at(-1);
-      if (error && !doc) words.push(`${key}: ${error}`);
+      if (!doc && error) missing.push(error.includes(key) ? error : `${key}: ${error}`);
       if (!doc) continue;
       const found = problems(doc, losses, ROWS);
-      if (found.length) words.push(`${key}: ${found.join(", ")}`);
+      if (stale) found.unshift(`no reading for ${age(stale)}`);
+      if (found.length) wrong.push(`${key}: ${found.join(", ")}`);
       else complete += 1;
     }
     this.host.element.classList.toggle("stale", this.app.hostIsStale());
-    const all = complete === this.keys.length && complete > 0;
-    const begun = complete || words.length;
-    text(this.trust, all ? `✓ complete: ${complete} tables, rows + other = total in each, nothing lost in the last minute`
-      : !this.keys.length ? "no table of this view is on" : !begun ? "loading …"
-        : `▲ ${complete} of ${this.keys.length} tables complete${words.length ? ` · ${words.slice(0, 4).map((word) => clean(word, 300)).join(" · ")}` : ""}`);
-    this.trust.classList.toggle("good", all);
-    this.trust.classList.toggle("bad", !all && Boolean(begun));
+    const list = (words) => words.slice(0, 4).map((word) => clean(word, 300)).join(" · ") + (words.length > 4 ? ` · and ${words.length - 4} more` : "");
+    const good = complete > 0 && !wrong.length;
+    text(this.trust, good ? `✓ complete: ${complete} tables, rows + other = total in each, nothing lost in the last minute`
+      : wrong.length ? `▲ ${complete} of ${complete + wrong.length} tables complete · ${list(wrong)}` : this.keys.length ? "loading …" : "no table of this view is on");
+    text(this.missing, missing.length ? `not available: ${list(missing)}` : "");
+    this.trust.classList.toggle("good", good);
+    this.trust.classList.toggle("bad", wrong.length > 0);
   }
 
   end() {}

@@ -31,7 +31,6 @@ export class Table {
     this.app = app;
     this.key = key;
     this.meta = app.tables.get(key);
-    this.title = clean(key);
     this.keys = [key];
     this.rows = new Rows({ sort: (name) => this.#sort(name), filter: (term) => this.#narrow(term), redraw: () => this.#drawRows() });
     this.#build();
@@ -74,6 +73,7 @@ export class Table {
 
   async begin() {
     this.apply(this.app.state);
+    if (!document.getElementById("uplot")) document.head.append(h("link", { id: "uplot", rel: "stylesheet", href: "uPlot.css" }));
     const { default: uPlot } = await import("./uPlot.js");
     if (this.ended) return;
     this.chart = new Chart(uPlot, this.plot, { ...this.meta, ...this.#kind() }, (t) => this.pick(t), (t) => this.#hover(t));
