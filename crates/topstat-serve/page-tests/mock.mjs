@@ -11,10 +11,18 @@ import { brotliDecompressSync } from "node:zlib";
 const PAGE = fileURLToPath(new URL("../page", import.meta.url));
 const TYPES = { ".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml" };
 /** As the server's own policy, and stricter: a text that becomes markup is an error. */
-const CSP = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'";
+const CSP =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; " +
+  "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 const STEP = 2000;
 /** History of this length exists, in ms. */
 const KEPT = 2 * 3600e3;
+
+/** The columns of a table, from its documents. */
+const columnsOf = (sample, table) => {
+  const row = lines.find((line) => line.sample === sample && line.table === table && line.rows?.length)?.rows[0];
+  return Object.keys(row?.object ?? {}).map((name) => ({ name, kind: "text", optional: true }));
+};
 
 const lines = brotliDecompressSync(readFileSync(new URL("documents.jsonl.br", import.meta.url))).toString().split("\n").map((line) => JSON.parse(line));
 const documents = new Map();
@@ -26,8 +34,8 @@ for (const line of lines) {
     if (!documents.has(key)) documents.set(key, []);
     documents.get(key).push(line);
   } else if (line.tables) {
-    for (const { table, about, type, unit } of line.tables)
-      metas.push({ sample: line.sample, table, about: `${line.about}: ${about}`, type, unit, columns: [] });
+    for (const { table, about, type, unit, value_name } of line.tables)
+      metas.push({ sample: line.sample, table, about: `${line.about}: ${about}`, type, unit, value_name, columns: columnsOf(line.sample, table) });
   } else hosts.push(line);
 }
 
@@ -127,11 +135,13 @@ export class Mock {
       const { time, total, rows, other } = this.document(key, t);
       points.push({ time, total, other, rows: rows.slice(0, 10).map(({ object, value }) => ({ label: label(object), value })) });
     }
-    send(200, { points });
+    const [{ type, unit, period_ms }] = documents.get(key);
+    send(200, { sample: key.split("/")[0], table: key.split("/")[1], type, unit, period_ms, points, gaps: [], whole: true });
   }
 
   #stream(keys, request, response) {
-    if (this.mode.refuse) return response.writeHead(503).end();
+    // As the server does: a table that cannot be read is an error of the whole request.
+    if (this.mode.refuse || !keys.every((key) => documents.has(key))) return response.writeHead(503).end();
     response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
     this.streams.add(response);
     const tick = () => {
@@ -161,10 +171,10 @@ export class Mock {
   }
 }
 
-/** The short description of an object, as the terminal's view has it. */
-function label({ sip, sport, dip, dport, comm, pid, cgroup, device, ...rest }) {
-  const parts = [sip && dip && `${sip}:${sport} > ${dip}:${dport}`, comm ? `${comm} (${pid})` : cgroup].filter(Boolean);
-  return (parts.length ? parts : Object.values(rest).filter((value) => value != null)).concat(device ?? []).join("  ");
-}
+/** An object in a line, as the server's labels have it. */
+const label = (object) =>
+  Object.entries(object)
+    .filter(([name, value]) => value !== null && typeof value !== "boolean" && name !== "netns" && name !== "in_flight")
+    .reduce((text, [name, value]) => `${text}${text && (/^[sd]port$/.test(name) ? ":" : " ")}${value}`, "");
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) console.log(await new Mock().listen(Number(process.argv[2] ?? 8080)));

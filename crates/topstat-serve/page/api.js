@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The server's API: documents, the stream, and the readings that the page keeps in memory.
-import { brief, isIdle, rate, span } from "./units.js";
+import { brief, clean, isIdle, names, rate, span } from "./units.js";
 
 const ROOT = "/api/v1";
 /** The most readings in memory of each table as points of a chart: half an hour at 2 s. */
@@ -11,6 +11,8 @@ const RECALLED = 1000;
 const DOCUMENTS = 150;
 /** The rows of a reading that are kept as points of a chart. */
 const POINT_ROWS = 12;
+/** The most objects whose names are in memory. */
+const NAMES = 5000;
 /** The longest wait before the stream is opened again, in ms. */
 const LONGEST_WAIT = 15000;
 /** A reading is stale after this number of intervals without another. */
@@ -54,7 +56,8 @@ export async function history(meta, from, to, points, signal) {
   const query = new URLSearchParams({ from: new Date(from).toISOString(), to: new Date(to).toISOString(), points });
   try {
     const found = await get(`${ROOT}/history/${pathOf(`${meta.sample}/${meta.table}`)}?${query}`, signal);
-    return found.points.map((point) => pointOf(meta, point, (row) => row.label ?? brief(row.object ?? {})));
+    const facts = { ...meta, type: found.type ?? meta.type, period_ms: found.period_ms || meta.period_ms };
+    return found.points.map((point) => pointOf(facts, point, (row) => String(row.label)));
   } catch (error) {
     if (error.status === 404) return [];
     throw error;
@@ -77,14 +80,24 @@ export function pointOf(meta, doc, label = (row) => brief(row.object)) {
 /** What is in memory of each table, by its path. */
 export class Store {
   #tables = new Map();
+  #names = new Map();
 
   of(key) {
     if (!this.#tables.has(key)) this.#tables.set(key, { points: [], documents: [], losses: [], at: 0 });
     return this.#tables.get(key);
   }
 
+  /** An object's name for people and its remark, by its label; the label itself if the object was not read. */
+  name(label) {
+    const [name, remark] = this.#names.get(label) ?? [clean(label, 80), ""];
+    return remark ? `${name} ${remark}` : name;
+  }
+
   add(key, doc) {
     const kept = this.of(key);
+    kept.error = null;
+    if (this.#names.size > NAMES) this.#names.clear();
+    for (const { object } of doc.rows.slice(0, POINT_ROWS)) this.#names.set(brief(object), names(object));
     const point = pointOf(doc, doc);
     if (kept.documents.length && point.t <= Date.parse(kept.documents.at(-1).time)) return;
     kept.points = kept.points.filter(({ t }) => t < point.t);
@@ -123,7 +136,7 @@ export class Store {
 
 /**
  * The stream of snapshots. It opens itself again after a failure, sooner first, then each 15 s; it closes while the page is
- * hidden. Events: `snapshot` and `host` with `detail`, and `state`.
+ * hidden. Events: `snapshot`, `host` and `fault` with `detail`, and `state`.
  */
 export class Stream extends EventTarget {
   state = "connecting";
@@ -131,7 +144,7 @@ export class Stream extends EventTarget {
   last = 0;
   #source = null;
   #timer = 0;
-  #failures = 0;
+  failures = 0;
   #url = "";
 
   constructor(interval) {
@@ -148,7 +161,7 @@ export class Stream extends EventTarget {
     const url = `${ROOT}/stream?${query}`;
     if (url === this.#url) return;
     this.#url = url;
-    this.#failures = 0;
+    this.failures = 0;
     this.#open();
   }
 
@@ -170,12 +183,12 @@ export class Stream extends EventTarget {
   }
 
   #open() {
-    this.#close(this.#failures ? "reconnecting" : "connecting");
+    this.#close(this.failures ? "reconnecting" : "connecting");
     if (!this.#url || document.hidden) return;
     const source = new EventSource(this.#url);
     this.#source = source;
     this.opened = performance.now();
-    for (const type of ["snapshot", "host"])
+    for (const type of ["snapshot", "host", "fault"])
       source.addEventListener(type, (event) => {
         let detail;
         try {
@@ -183,7 +196,7 @@ export class Stream extends EventTarget {
         } catch {
           return;
         }
-        this.#failures = 0;
+        this.failures = 0;
         this.last = performance.now();
         this.#set("live");
         this.dispatchEvent(new CustomEvent(type, { detail }));
@@ -193,8 +206,8 @@ export class Stream extends EventTarget {
 
   #retry() {
     this.#close("reconnecting");
-    const wait = Math.min(LONGEST_WAIT, 500 * 2 ** this.#failures) * (0.75 + Math.random() / 2);
-    this.#failures += 1;
+    const wait = Math.min(LONGEST_WAIT, 500 * 2 ** this.failures) * (0.75 + Math.random() / 2);
+    this.failures += 1;
     this.#timer = setTimeout(() => this.#open(), wait);
   }
 

@@ -36,11 +36,17 @@ class App {
     addEventListener("hashchange", () => this.#follow());
     this.stream.addEventListener("snapshot", ({ detail }) => this.#snapshot(detail));
     this.stream.addEventListener("host", ({ detail }) => this.#host(detail));
-    this.stream.addEventListener("state", () => this.#badge());
+    this.stream.addEventListener("fault", ({ detail }) => {
+      if (typeof detail?.table === "string") this.store.of(detail.table).error = String(detail.error);
+    });
+    this.stream.addEventListener("state", () => {
+      this.#badge();
+      if (this.stream.failures > 1) this.#again();
+    });
     setInterval(() => this.#tick(), 1000);
     for (;;) {
       try {
-        for (const meta of await tables()) this.tables.set(`${meta.sample}/${meta.table}`, meta);
+        await this.#list();
         break;
       } catch (error) {
         text($("main"), clean(error.message, 400));
@@ -48,6 +54,20 @@ class App {
       }
     }
     host().then((doc) => this.#host(doc), () => {});
+    this.#follow();
+  }
+
+  async #list() {
+    this.tables = new Map((await tables()).map((meta) => [`${meta.sample}/${meta.table}`, meta]));
+  }
+
+  /** Lists the tables again after the server has refused a stream: one may be off, or new. */
+  async #again() {
+    const before = [...this.tables.keys()].join();
+    await this.#list().catch(() => {});
+    if ([...this.tables.keys()].join() === before) return;
+    this.view?.end();
+    this.view = null;
     this.#follow();
   }
 
@@ -86,7 +106,7 @@ class App {
     $("main").replaceChildren(this.view.element);
     document.title = key ? `${clean(key, 60)} – topstat` : "topstat";
     $("now").setAttribute("aria-current", key ? "false" : "page");
-    this.stream.follow(this.view.keys);
+    this.stream.follow(this.view.keys.filter((key) => !this.store.of(key).error));
     for (const key of this.view.keys) this.view.snapshot(key);
     this.view.hostRead();
     this.view.begin?.();
@@ -102,6 +122,7 @@ class App {
   }
 
   #host(doc) {
+    if (!doc) return;
     this.hostAt = performance.now();
     this.readings.push(doc);
     if (this.readings.length > READINGS) this.readings.shift();

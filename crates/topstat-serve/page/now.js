@@ -280,6 +280,8 @@ export class Now {
       await this.app.why(key);
       this.snapshot(key);
     }));
+    // A table that cannot be read would make the server refuse the stream.
+    if (!this.ended) this.app.stream.follow(this.keys.filter((key) => !this.app.store.of(key).error));
   }
 
   /** Readings of several tables come together: each panel is drawn once for them. */
@@ -323,5 +325,7 @@ export class Now {
     this.trust.classList.toggle("bad", wrong.length > 0);
   }
 
-  end() {}
+  end() {
+    this.ended = true;
+  }
 }

@@ -5,7 +5,7 @@ import { Chart, Palette, SERIES, gapOf, inWords, stack } from "./chart.js";
 import { h, open, place, text } from "./dom.js";
 import { Rows, columnsOf, fitting, sorted } from "./rows.js";
 import { sentence } from "./trust.js";
-import { clean, isCpu, percent, readable, show, stamp } from "./units.js";
+import { clean, isCpu, percent, show, stamp } from "./units.js";
 
 const SPANS = { "5m": 5, "15m": 15, "1h": 60, "6h": 360, "24h": 1440, "7d": 10080 };
 /** Points of the chart that the server is asked for. */
@@ -213,7 +213,7 @@ export class Table {
     if (point) entries.push([SERIES, "other", Math.max(0, point.total - sum)]);
     const whole = (point?.total ?? 0) + (point?.idle ?? 0);
     this.entries ??= new Map();
-    place(this.legend, [...entries.map(([slot, label, value]) => this.#entry(slot, readable(label), show(meta, value), percent(value / whole))),
+    place(this.legend, [...entries.map(([slot, label, value]) => this.#entry(slot, this.app.store.name(label), show(meta, value), percent(value / whole))),
       ...(point ? [this.#entry("total", t === null ? (isCpu(meta) ? "busy" : "total") : stamp(point.t), show(meta, point.total), "")] : [])]);
   }
 

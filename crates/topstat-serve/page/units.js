@@ -135,27 +135,22 @@ export function names(object) {
   return [clean(name), clean(remarks.filter((text) => text != null && text !== "").join(" · "))];
 }
 
-/** The short description of an object as the history's labels have it. */
+/**
+ * The description of an object in a line, as the history's labels have it: its values, without marks, the number of a network
+ * namespace and requests in flight. A port follows its address.
+ */
 export function brief(object) {
-  const { sip, sport, dip, dport, pid, comm, cgroup, device } = object;
-  const known = (value) => value != null;
-  let parts = [];
-  if ([sip, sport, dip, dport].every(known)) parts.push(`${sip}:${sport} > ${dip}:${dport}`);
-  if (known(comm)) parts.push(known(pid) ? `${comm} (${pid})` : comm);
-  else if (known(cgroup)) parts.push(cgroup);
-  if (!parts.length) parts = Object.values(object).filter(known).map(String);
-  if (known(device)) parts.push(device);
-  return parts.join("  ");
+  let text = "";
+  for (const [name, value] of Object.entries(object)) {
+    if (value === null || typeof value === "boolean" || name === "netns" || name === "in_flight") continue;
+    if (text) text += /^[sd]port$/.test(name) ? ":" : " ";
+    text += value;
+  }
+  return text;
 }
 
-/** A label for people: of a connection the process first. */
-export function readable(label) {
-  const [ends, ...rest] = label.split("  ");
-  return clean(rest.length && ends.includes(" > ") ? `${rest.join(" ")} ${ends.replace(" > ", " → ")}` : label, 80);
-}
-
-/** Whether a label, or the object of a row, is the idle time of the CPUs. */
-export const isIdle = (meta, label) => isCpu(meta) && (label === "idle (0)" || label === "");
+/** Whether a label is the idle time of the CPUs. */
+export const isIdle = (meta, label) => isCpu(meta) && (label === "0 idle" || label === "");
 
 /** The filter that finds an object again. */
 export function filterOf(object) {
