@@ -166,6 +166,30 @@ test("an address shows the state that it names", async () => {
   clean();
 });
 
+test("an address that is wrong does no harm", async () => {
+  await open("#net_procs/bps?at=yesterday&n=99999&span=2y&sort=none&cols=none");
+  await isState("LIVE");
+  await hasRows();
+  await page.goto(`${base}/#%E0%A4%A`);
+  await page.locator(".gauges").waitFor();
+  clean();
+});
+
+test("the legend has the values under the pointer", async () => {
+  await open("#net_procs/bps");
+  await hasRows();
+  const over = page.locator(".u-over");
+  await over.waitFor();
+  await page.waitForTimeout(1500);
+  const box = await over.boundingBox();
+  await page.mouse.move(box.x + box.width * 0.4, box.y + 60);
+  await until(() => /^\d\d:\d\d:\d\d/.test(document.querySelector("[data-s=total] .label").textContent));
+  const label = await page.locator("[data-s=total] .label").textContent();
+  await page.waitForTimeout(3000);
+  assert.match(await page.locator("[data-s=total] .label").textContent(), /^\d\d:\d\d:\d\d/, `${label} stays while the chart goes on`);
+  clean();
+});
+
 test("a time that was not recorded has its reason, and no history leaves the live chart", async () => {
   mock.mode.unrecorded = true;
   await open(`#net_procs/bps?at=${new Date(Date.now() - 86400e3).toISOString()}`);
@@ -182,7 +206,8 @@ test("a lost connection is shown, figures are marked stale, and it comes back", 
   mock.drop(true);
   await isState("RECONNECTING");
   await until(() => document.querySelector("#since").textContent.startsWith("last reading"));
-  await until(() => document.querySelector(".panel.stale") && document.querySelector(".gauges.stale"));
+  await until(() => document.querySelector(".panel.stale") && document.querySelector(".gauge.stale"));
+  await until(() => /all figures are stale$/.test(document.querySelector(".trust").textContent));
   mock.mode.refuse = false;
   await isState("LIVE");
   await until(() => !document.querySelector(".stale"));

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Charts: small ones as SVG, and the large one by uPlot. Series are the largest rows and `other`.
-import { clock, show, stamp } from "./units.js";
+import { clock, isCpu, show, stamp } from "./units.js";
 
 /** The rows that have a colour. */
 export const SERIES = 5;
+const powers = (base, most, steps = [1]) => Array.from({ length: most }, (_, power) => steps.map((step) => step * base ** power)).flat();
+const TENS = powers(10, 21, [1, 2, 5]).map((number) => number / 100);
+/** Distances of the lines of an axis, round in the unit's own steps; of other units these are tens. */
+const INCREMENTS = {
+  bytes: powers(2, 62),
+  nanoseconds: [...TENS.filter((ns) => ns < 1e10), ...[10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 18000, 43200, ...powers(2, 20, [86400])].map((s) => s * 1e9)],
+};
 const SVG = "http://www.w3.org/2000/svg";
 
 export function svg(name, attributes = {}, ...children) {
@@ -159,7 +166,7 @@ export class Chart {
       scales: { x: { time: true }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.08 : 1] } },
       axes: [
         { ...axis, size: 26, gap: 4, values: (_, ticks) => ticks.map((t) => clock(t * 1000).slice(0, ticks[1] - ticks[0] < 60 ? 8 : 5)), space: 70 },
-        { ...axis, size: 82, values: (_, ticks) => ticks.map((value) => show(this.meta, value)), space: 36 },
+        { ...axis, size: 82, incrs: isCpu(this.meta) ? TENS : (INCREMENTS[this.meta.unit] ?? TENS), values: (_, ticks) => ticks.map((value) => show(this.meta, value)), space: 36 },
       ],
       // Largest first: each series covers the lower part of the one before.
       series: [{}, ...series.toReversed()],

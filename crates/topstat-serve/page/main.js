@@ -96,6 +96,8 @@ class App {
     }
     const state = { key: key || null };
     for (const name of FIELDS) state[name] = values.get(name)?.slice(0, 500) || null;
+    if (Number.isNaN(Date.parse(state.at))) state.at = null;
+    if (!(Number(state.n) >= 1 && Number(state.n) <= 1024)) state.n = null;
     const isNew = !this.view || state.key !== this.state.key;
     this.state = state;
     if (!isNew) return this.view.apply?.(state);

@@ -303,10 +303,12 @@ export class Now {
   tick() {
     const [wrong, missing] = [[], []];
     let complete = 0;
+    let oldest = 0;
     for (const key of this.keys) {
       const { documents, losses, error } = this.app.store.of(key);
       const stale = this.app.staleFor(key);
       this.panels.get(key)?.element.classList.toggle("stale", stale > 0);
+      oldest = Math.max(oldest, stale);
       const doc = documents.at(-1);
       if (!doc && error) missing.push(error.includes(key) ? error : `${key}: ${error}`);
       if (!doc) continue;
@@ -315,11 +317,12 @@ export class Now {
       if (found.length) wrong.push(`${key}: ${found.join(", ")}`);
       else complete += 1;
     }
-    this.host.element.classList.toggle("stale", this.app.hostIsStale());
+    for (const gauge of this.host.element.children) gauge.classList.toggle("stale", this.app.hostIsStale());
+    if (oldest && !complete) wrong.splice(0, Infinity, `no table was read for ${age(oldest)}: all figures are stale`);
     const list = (words) => words.slice(0, 4).map((word) => clean(word, 300)).join(" · ") + (words.length > 4 ? ` · and ${words.length - 4} more` : "");
     const good = complete > 0 && !wrong.length;
     text(this.trust, good ? `✓ complete: ${complete} tables, rows + other = total in each, nothing lost in the last minute`
-      : wrong.length ? `▲ ${complete} of ${complete + wrong.length} tables complete · ${list(wrong)}` : this.keys.length ? "loading …" : "no table of this view is on");
+      : oldest && !complete ? `▲ ${wrong[0]}` : wrong.length ? `▲ ${complete} of ${complete + wrong.length} tables complete · ${list(wrong)}` : this.keys.length ? "loading …" : "no table of this view is on");
     text(this.missing, missing.length ? `not available: ${list(missing)}` : "");
     this.trust.classList.toggle("good", good);
     this.trust.classList.toggle("bad", wrong.length > 0);

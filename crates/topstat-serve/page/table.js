@@ -20,6 +20,8 @@ const quoted = (value) => `'${value.replaceAll("'", "'\\''")}'`;
 
 export class Table {
   palette = new Palette();
+  /** The time under the pointer, in ms. */
+  hovered = null;
   #abort = null;
   #recalled = 0;
   #window = null;
@@ -76,7 +78,7 @@ export class Table {
     if (!document.getElementById("uplot")) document.head.append(h("link", { id: "uplot", rel: "stylesheet", href: "uPlot.css" }));
     const { default: uPlot } = await import("./uPlot.js");
     if (this.ended) return;
-    this.chart = new Chart(uPlot, this.plot, { ...this.meta, ...this.#kind() }, (t) => this.pick(t), (t) => this.#hover(t));
+    this.chart = new Chart(uPlot, this.plot, { ...this.meta, ...this.#kind() }, (t) => this.pick(t), (t) => this.#hover((this.hovered = t)));
     this.#drawChart();
   }
 
@@ -153,7 +155,7 @@ export class Table {
     this.#error = null;
     this.#doc = doc;
     this.#drawRows();
-    this.#hover(null);
+    this.#hover(this.hovered);
   }
 
   async #recall(now) {
@@ -199,7 +201,7 @@ export class Table {
     this.chart.draw(stack(points, this.palette, gapOf(points, 6000)), from, to, this.at);
     this.plot.setAttribute("aria-label", inWords(this.chart.meta, points));
     this.plot.classList.toggle("nothing", !points.length);
-    this.#hover(null);
+    this.#hover(this.hovered);
   }
 
   /** The legend has the values at the instant under the pointer, or else at the shown one. */
@@ -262,6 +264,7 @@ export class Table {
     const rows = sorted(doc.rows, columns, state.sort).slice(0, most);
     const shown = fitting(columns, rows, this.scroll.clientWidth, state.cols?.split(","));
     this.rows.draw(doc, shown, columns, rows, state.sort, this.palette, `Rows of ${clean(this.key)}`);
+    this.shown = shown.map(({ name }) => name);
     const hidden = columns.length - shown.length;
     text(this.chosen, hidden ? `columns (${hidden} more)` : "columns");
     const matched = doc.filter ? `${doc.filter.matched} of ${doc.filter.of} rows match` : `${rows.length} rows`;
@@ -319,9 +322,7 @@ export class Table {
   /** The dialog of columns. */
   #choose() {
     const dialog = document.getElementById("choice");
-    const { cols } = this.app.state;
-    const chosen = cols?.split(",") ?? [];
-    const list = (this.columns ?? []).map((name) => h("label", {}, h("input", { type: "checkbox", value: name, checked: chosen.includes(name) || cols === "all" }), ` ${clean(name, 40)}`));
+    const list = (this.columns ?? []).map((name) => h("label", {}, h("input", { type: "checkbox", value: name, checked: this.shown.includes(name) }), ` ${clean(name, 40)}`));
     const apply = (value) => {
       dialog.close();
       this.app.go({ ...this.app.state, cols: value });
