@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The files of the page.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// The files, by their names.
+const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
+
+/// A file as it is served.
+pub struct File {
+    /// Its bytes.
+    pub bytes: &'static [u8],
+    /// Its content type.
+    pub kind: &'static str,
+    /// A tag that changes with the bytes.
+    pub tag: String,
+}
+
+/// The file of a path; `/` is `/index.html`.
+pub fn file(path: &str) -> Option<File> {
+    let name = if path == "/" { "index.html" } else { path.strip_prefix('/')? };
+    let (_, bytes) = FILES.iter().find(|(known, _)| *known == name)?;
+    let kind = match name.rsplit_once('.')?.1 {
+        "html" => "text/html; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "ico" => "image/x-icon",
+        "json" => "application/json",
+        "woff2" => "font/woff2",
+        _ => "text/plain; charset=utf-8",
+    };
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    Some(File { bytes, kind, tag: format!("{:016x}", hasher.finish()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_there_and_nothing_else() {
+        let page = file("/").expect("a page");
+        assert_eq!((page.kind, &page.tag), ("text/html; charset=utf-8", &file("/index.html").unwrap().tag));
+        for path in ["/../Cargo.toml", "//index.html", "/none.js", "index.html", ""] {
+            assert!(file(path).is_none(), "{path}");
+        }
+    }
+}
