@@ -9,6 +9,7 @@
 //! | [`server`] | connections and their limits |
 //! | [`route`], [`api`], [`stream`], [`page`] | the answer to each request |
 //! | [`metrics`] | the text for Prometheus |
+//! | [`watch`] | rules that run a command |
 //!
 //! # Invariants
 //!
@@ -28,6 +29,7 @@ mod route;
 mod server;
 pub mod source;
 mod stream;
+pub mod watch;
 
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::watch::{Receiver, Sender, channel};
 
 pub use access::{TlsFiles, Token};
 pub use listen::Listen;
@@ -141,16 +143,16 @@ fn runtime() -> Result<Runtime, Error> {
 
 /// Asks a server to end.
 #[derive(Debug)]
-pub struct End(watch::Sender<bool>);
+pub struct End(Sender<bool>);
 
 /// The server's side of an [`End`].
 #[derive(Debug)]
-pub struct Ending(watch::Receiver<bool>);
+pub struct Ending(Receiver<bool>);
 
 impl End {
     /// Both sides. A server also ends when its [`End`] is dropped.
     pub fn new() -> (Self, Ending) {
-        let (sender, receiver) = watch::channel(false);
+        let (sender, receiver) = channel(false);
         (Self(sender), Ending(receiver))
     }
 

@@ -15,7 +15,9 @@ use crate::source::{Fault, Source, Table};
 /// How long a document is shared.
 pub const SHARED: Duration = Duration::from_millis(100);
 /// How long the list of tables is used before it is read again.
-const LIST: Duration = Duration::from_secs(10);
+const LIST: Duration = Duration::from_secs(60);
+/// The same, where a table is asked for that is not in it.
+const LIST_AGAIN: Duration = Duration::from_secs(2);
 /// How long a request waits for the source.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a request for history waits.
@@ -131,15 +133,20 @@ impl Live {
         tokio::time::timeout(patience, work).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// The tables, as of the last ten seconds.
+    /// The tables, as of the last minute.
     ///
     /// # Errors
     ///
     /// See [`Source::tables`].
     pub async fn tables(&self) -> Result<Tables, Fault> {
+        self.tables_of(LIST).await
+    }
+
+    /// The tables, in a list of at most this age.
+    async fn tables_of(&self, age: Duration) -> Result<Tables, Fault> {
         let mut kept = self.tables.lock().await;
         if let Some((at, tables)) = &*kept
-            && at.elapsed() < LIST
+            && at.elapsed() < age
         {
             return Ok(Arc::clone(tables));
         }
@@ -158,8 +165,11 @@ impl Live {
     ///
     /// [`Fault::Missing`], and those of [`Live::tables`].
     pub async fn table(&self, path: &str) -> Result<Arc<Table>, Fault> {
-        let tables = self.tables().await?;
-        let found = tables.iter().find(|table| table.path() == path).cloned();
+        let find = |tables: &Tables| tables.iter().find(|table| table.path() == path).cloned();
+        let mut found = find(&self.tables().await?);
+        if found.is_none() {
+            found = find(&self.tables_of(LIST_AGAIN).await?);
+        }
         found.ok_or_else(|| Fault::Missing(format!("there is no table {path}, or it is off; see /api/v1/tables")))
     }
 

@@ -98,6 +98,9 @@ pub enum Record {
     },
 }
 
+/// Takes the number of a table in a list, and its document.
+pub type Each<'a> = dyn FnMut(usize, Result<&[u8], Fault>) + 'a;
+
 /// The data that is served. All methods may block; the server calls them on threads for this.
 pub trait Source: Send + Sync + 'static {
     /// The tables whose pushes count.
@@ -113,7 +116,7 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     ///
     /// When the remaining tables can't be read.
-    fn documents(&self, tables: &[String], each: &mut dyn FnMut(usize, Result<&[u8], Fault>)) -> Result<(), Fault>;
+    fn documents(&self, tables: &[String], each: &mut Each<'_>) -> Result<(), Fault>;
 
     /// The document with the daemon's own cost.
     ///

@@ -6,4 +6,6 @@ mod api;
 mod hostile;
 mod metrics;
 mod model;
+mod shipped;
 mod stream;
+mod watch;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use topstat_model::{
     Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit, json as document,
 };
+use topstat_serve::source::Each;
 use topstat_serve::{Config, Fault, Listen, Record, Source, Table};
 
 /// Rows of a table of the model.
@@ -122,7 +123,7 @@ impl Source for Model {
         self.there().map(|()| tables())
     }
 
-    fn documents(&self, paths: &[String], each: &mut dyn FnMut(usize, Result<&[u8], Fault>)) -> Result<(), Fault> {
+    fn documents(&self, paths: &[String], each: &mut Each<'_>) -> Result<(), Fault> {
         self.there()?;
         for (number, path) in paths.iter().enumerate() {
             let tables = tables();
