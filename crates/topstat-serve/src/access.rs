@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who may ask: tokens, certificates, and the names that a request may call this host by.
+//! Proof of clients: tokens and certificates; and the names of this host that a request may have.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
@@ -97,7 +97,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Refuses a file with a secret that other users can read or write.
-fn secret(path: &Path) -> Result<(), Error> {
+pub(crate) fn secret(path: &Path) -> Result<(), Error> {
     let file = fs::metadata(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
     if file.mode() & TOO_OPEN == 0 {
         return Ok(());

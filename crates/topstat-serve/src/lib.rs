@@ -9,6 +9,7 @@
 //! | [`server`] | connections and their limits |
 //! | [`route`], [`api`], [`stream`], [`page`] | the answer to each request |
 //! | [`metrics`] | the text for Prometheus |
+//! | [`otlp`] | metrics and logs for OpenTelemetry |
 //! | [`watch`] | rules that run a command |
 //!
 //! # Invariants
@@ -23,6 +24,7 @@ mod api;
 pub mod listen;
 mod live;
 mod metrics;
+pub mod otlp;
 mod page;
 mod query;
 mod route;
@@ -42,6 +44,7 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 
 pub use access::{TlsFiles, Token};
 pub use listen::Listen;
+pub use otlp::Otlp;
 pub use source::{Fault, Record, Source, Table};
 
 /// Why nothing can be served.
@@ -91,6 +94,8 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// The static tables whose objects have metrics, by their paths.
     pub objects: Vec<String>,
+    /// Where metrics and logs are exported to, if anywhere.
+    pub otlp: Option<Otlp>,
 }
 
 /// Serves until SIGTERM or SIGINT comes; then `stop` is set, so that reads of the source can end.

@@ -152,7 +152,7 @@ fn unix(path: &Path, mode: u32) -> io::Result<Listener> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // The file gets this mode less the umask, so that it is never more open than it is to be.
+    // The file gets this mode less the umask, so that the socket is never more open than its mode.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::fs::chmod(path, Mode::from_raw_mode(mode))?;

@@ -92,7 +92,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// Those of the read; [`Fault::Unavailable`] after 5 s without an answer.
+    /// Errors of the read; [`Fault::Unavailable`] after 5 s without an answer.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn Source) -> Result<T, Fault> + Send + 'static,
@@ -163,7 +163,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// [`Fault::Missing`], and those of [`Live::tables`].
+    /// [`Fault::Missing`], and errors of [`Live::tables`].
     pub async fn table(&self, path: &str) -> Result<Arc<Table>, Fault> {
         let find = |tables: &Tables| tables.iter().find(|table| table.path() == path).cloned();
         let mut found = find(&self.tables().await?);
@@ -214,7 +214,7 @@ impl Live {
         .await
     }
 
-    /// The host's document, shared as those of tables.
+    /// The host's document, shared as a table's document is.
     ///
     /// # Errors
     ///

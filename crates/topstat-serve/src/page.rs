@@ -3,23 +3,25 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// The files, by their names.
-const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
+/// The files: the name, the bytes, and the bytes compressed by gzip.
+const FILES: &[(&str, &[u8], &[u8])] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 /// A file as it is served.
 pub struct File {
-    /// Its bytes.
+    /// Its bytes, compressed if `packed` says so.
     pub bytes: &'static [u8],
+    /// The bytes are compressed by gzip.
+    pub packed: bool,
     /// Its content type.
     pub kind: &'static str,
     /// A tag that changes with the bytes.
     pub tag: String,
 }
 
-/// The file of a path; `/` is `/index.html`.
-pub fn file(path: &str) -> Option<File> {
+/// The file of a path; `/` is `/index.html`. `packs`: the client understands gzip.
+pub fn file(path: &str, packs: bool) -> Option<File> {
     let name = if path == "/" { "index.html" } else { path.strip_prefix('/')? };
-    let (_, bytes) = FILES.iter().find(|(known, _)| *known == name)?;
+    let (_, plain, gzip) = FILES.iter().find(|(known, ..)| *known == name)?;
     let kind = match name.rsplit_once('.')?.1 {
         "html" => "text/html; charset=utf-8",
         "js" | "mjs" => "text/javascript; charset=utf-8",
@@ -31,9 +33,11 @@ pub fn file(path: &str) -> Option<File> {
         "woff2" => "font/woff2",
         _ => "text/plain; charset=utf-8",
     };
+    let packed = packs && gzip.len() < plain.len();
+    let bytes = if packed { gzip } else { plain };
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
-    Some(File { bytes, kind, tag: format!("{:016x}", hasher.finish()) })
+    Some(File { bytes, packed, kind, tag: format!("{:016x}", hasher.finish()) })
 }
 
 #[cfg(test)]
@@ -42,10 +46,13 @@ mod tests {
 
     #[test]
     fn the_page_is_there_and_nothing_else() {
-        let page = file("/").expect("a page");
-        assert_eq!((page.kind, &page.tag), ("text/html; charset=utf-8", &file("/index.html").unwrap().tag));
+        let page = file("/", false).expect("a page");
+        assert_eq!((page.kind, &page.tag), ("text/html; charset=utf-8", &file("/index.html", false).unwrap().tag));
+        let packed = file("/", true).expect("a page");
+        assert!(packed.packed && packed.bytes.starts_with(&[0x1f, 0x8b]) && packed.bytes.len() < page.bytes.len());
+        assert_ne!(packed.tag, page.tag);
         for path in ["/../Cargo.toml", "//index.html", "/none.js", "index.html", ""] {
-            assert!(file(path).is_none(), "{path}");
+            assert!(file(path, true).is_none(), "{path}");
         }
     }
 }

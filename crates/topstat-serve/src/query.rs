@@ -80,7 +80,9 @@ impl Query {
         limits: std::ops::RangeInclusive<Duration>,
     ) -> Result<Option<Duration>, Fault> {
         let Some(text) = self.one(name)? else { return Ok(None) };
-        let length = humantime::parse_duration(&text).ok().filter(|length| limits.contains(length));
+        let seconds = text.strip_suffix('s').and_then(|seconds| seconds.parse::<f64>().ok());
+        let length = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let length = length.or_else(|| humantime::parse_duration(&text).ok()).filter(|length| limits.contains(length));
         let wrong =
             || Fault::Wrong(format!("{name}={text} is no time from {:?} to {:?}", limits.start(), limits.end()));
         length.map(Some).ok_or_else(wrong)
@@ -153,6 +155,8 @@ mod tests {
         assert_eq!(all.number("n", 0..=9), Ok(Some(3)));
         assert!(all.time("at").unwrap().is_some());
         assert_eq!(all.length("interval", Duration::ZERO..=Duration::MAX), Ok(Some(Duration::from_secs(2))));
+        let mut half = Query::new(Some("interval=0.5s"));
+        assert_eq!(half.length("interval", Duration::ZERO..=Duration::MAX), Ok(Some(Duration::from_millis(500))));
         assert_eq!(all.end(), Ok(()));
         assert_eq!(query().one("table"), Err(Fault::Wrong("table is given several times".into())));
         assert_eq!(query().number("n", 4..=9), Err(Fault::Wrong("n=3 is no number from 4 to 9".into())));

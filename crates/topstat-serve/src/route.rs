@@ -26,8 +26,10 @@ pub struct Answer {
     pub status: StatusCode,
     /// The content type.
     pub kind: &'static str,
-    /// A tag of the content; `None`: it has none.
+    /// A tag of the content; `None`: no tag.
     pub tag: Option<String>,
+    /// The content is compressed by gzip.
+    pub packed: bool,
     /// The content.
     pub body: Body,
 }
@@ -36,7 +38,7 @@ pub const JSON: &str = "application/json";
 
 /// Headers of all answers. A page gets its scripts, styles and data from here alone, is in no frame, and its addresses go to no
 /// other site.
-const SAFE: [(HeaderName, &str); 7] = [
+const SAFE: [(HeaderName, &str); 8] = [
     (
         header::CONTENT_SECURITY_POLICY,
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -48,12 +50,13 @@ const SAFE: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (header::CACHE_CONTROL, "private, no-cache"),
+    (header::VARY, "accept, accept-encoding"),
 ];
 
 impl Answer {
     /// An answer with a body.
     pub fn new(kind: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { status: StatusCode::OK, kind, tag: None, body: Either::Left(Full::new(body.into())) }
+        Self { status: StatusCode::OK, kind, tag: None, packed: false, body: Either::Left(Full::new(body.into())) }
     }
 
     /// The answer with a tag, by which a client knows whether the content has changed.
@@ -161,11 +164,19 @@ async fn route(app: &Arc<App>, request: &hyper::http::request::Parts, query: Que
         }
         (_, ["stream"]) => stream::answer(app, &request.method, query).await,
         (_, ["openapi.json"]) => Ok(Answer::new(JSON, &include_bytes!("openapi.json")[..])),
-        _ => match page::file(path) {
-            Some(file) => Ok(Answer::new(file.kind, file.bytes).tagged(file.tag)),
+        _ => match page::file(path, packs(&request.headers)) {
+            Some(file) => Ok(Answer { packed: file.packed, ..Answer::new(file.kind, file.bytes).tagged(file.tag) }),
             None => Err(Fault::Missing("there is nothing at this path; /api/v1/openapi.json has all paths".to_owned())),
         },
     }
+}
+
+/// Whether a client understands gzip.
+fn packs(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let mut accepted = accepted.flat_map(|value| value.split(','));
+    accepted
+        .any(|one| one.trim() == "gzip" || one.trim().starts_with("gzip;") && !one.replace(' ', "").ends_with(";q=0"))
 }
 
 /// Makes the response; a client that has the content already gets none.
@@ -187,6 +198,9 @@ fn response(answer: Answer, headers: &HeaderMap) -> Response<Body> {
         response
     };
     let headers = response.headers_mut();
+    if answer.packed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
     for (name, value) in SAFE {
         headers.insert(name, HeaderValue::from_static(value));
     }

@@ -19,11 +19,11 @@ use crate::listen::{Listen, Listener, Stream};
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::source::Source;
-use crate::{Config, Error, route};
+use crate::{Config, Error, otlp, route};
 
 /// Connections at once.
 pub const MOST_CONNECTIONS: u32 = 256;
-/// Streams of events at once, each of which takes a connection.
+/// Streams of events at once. Each takes a connection.
 pub const MOST_STREAMS: usize = 64;
 /// Bytes of a request's line and headers.
 const MOST_HEAD: usize = 16 << 10;
@@ -53,6 +53,8 @@ pub struct App {
     pub counts: Counts,
     /// The places of streams.
     pub streams: Arc<Semaphore>,
+    /// Counts of exports.
+    pub exports: Arc<otlp::Counts>,
     /// Becomes true when the server ends.
     pub ending: watch::Receiver<bool>,
 }
@@ -73,7 +75,15 @@ impl App {
     pub fn new(config: Config, source: Arc<dyn Source>, ending: watch::Receiver<bool>) -> Self {
         let metrics = Metrics::new(config.objects.clone());
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
-        Self { config, live: Live::new(source), metrics, counts: Counts::default(), streams, ending }
+        Self {
+            config,
+            live: Live::new(source),
+            metrics,
+            counts: Counts::default(),
+            streams,
+            exports: Arc::default(),
+            ending,
+        }
     }
 }
 
@@ -96,6 +106,9 @@ pub async fn run(config: Config, source: Arc<dyn Source>, mut ending: watch::Rec
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
     for listener in listeners {
         tokio::spawn(accept(listener, Arc::clone(&app), Arc::clone(&places)));
+    }
+    if let Some(exports) = app.config.otlp.clone() {
+        tokio::spawn(otlp::run(Arc::clone(&app), exports));
     }
     notify(&[NotifyState::Ready]);
     ended(&mut ending).await;

@@ -2,7 +2,7 @@
 //! Server-sent events: documents of tables and of the host, again and again.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::{Either, Full};
@@ -22,6 +22,8 @@ const MOST_TABLES: usize = 32;
 /// The interval, and its limits.
 const INTERVAL: (Duration, Duration, Duration) =
     (Duration::from_secs(2), Duration::from_millis(500), Duration::from_secs(60));
+/// A read that fails after this time was a wait for a daemon that is stuck.
+const STUCK: Duration = Duration::from_secs(2);
 /// How soon a client connects again, in ms.
 const RETRY_MS: u32 = 2000;
 /// Rounds of events that wait for the client: a slow client gets fewer rounds, and no old ones.
@@ -37,10 +39,13 @@ pub async fn answer(app: &Arc<App>, method: &Method, mut query: Query) -> Result
     if tables.len() > MOST_TABLES {
         return Err(Fault::Wrong(format!("a stream has at most {MOST_TABLES} tables")));
     }
-    // A name or a filter that is wrong must be an error now, not an event later.
-    for table in &tables {
-        let shot = app.live.shot(table).await?;
-        rows.apply(&mut Snapshot::clone(&*shot.snapshot()?))?;
+    // A filter that is wrong is an error now. A table that is not there, or a daemon, may come: that is an event.
+    if !rows.all() {
+        for table in &tables {
+            if let Err(wrong @ Fault::Wrong(_)) = snapshot(app, table, &rows).await {
+                return Err(wrong);
+            }
+        }
     }
     let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
         let why = format!("there are {MOST_STREAMS} streams already, which is the most");
@@ -75,8 +80,18 @@ async fn events(
     sender.send_data(format!("retry: {RETRY_MS}\n\n").into()).await?;
     loop {
         let mut text = Vec::new();
+        let mut stuck = None;
         for table in tables {
-            let (name, data) = match snapshot(app, table, rows).await {
+            let asked = Instant::now();
+            let read = match &stuck {
+                // One table has waited for all of them.
+                Some(fault) => Err(Fault::clone(fault)),
+                None => snapshot(app, table, rows).await,
+            };
+            if asked.elapsed() > STUCK {
+                stuck = read.as_ref().err().cloned();
+            }
+            let (name, data) = match read {
                 Ok(data) => ("snapshot", data),
                 Err(fault) => ("fault", line(&json!({ "table": table, "error": fault.to_string() }))),
             };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat serve` beside a daemon, run by a user without privileges who is in the tree's group: documents over HTTP are
-//! those of `topstat top`, and show the traffic that was carried; the ranks of a metric add up to the total.
+//! `topstat serve` beside a daemon, as a user without privileges in the tree's group: documents over HTTP and from
+//! `topstat top` show the traffic that was carried; the ranks of a metric add up to the total.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 const TABLE: &str = "tcp_v4/conns_pps";
-/// The group that may read the tree: that of the role `members-topstat`.
+/// The group of the tree, and of the role `members-topstat`.
 const GROUP: u32 = 54_341;
 /// How long a server may take to start and to end.
 const PATIENCE: Duration = Duration::from_secs(60);

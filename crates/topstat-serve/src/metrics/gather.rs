@@ -195,7 +195,7 @@ fn labels(snapshot: &Snapshot, object: &[topstat_model::Field]) -> Vec<(Cow<'sta
     fields.map(|(column, field)| (Cow::Owned(label_name(&column.name)), field.to_string())).collect()
 }
 
-/// The running sums of all pushes, of which the daemon's own document has one for each table.
+/// The running sum of all pushes of each table, from the daemon's report.
 fn pushed(own: &Value, tables: &[Arc<Table>], families: &mut Families) {
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     for sample in list(own, "samples") {

@@ -92,7 +92,7 @@ fn own(app: &App, families: &mut Families) {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     #[allow(clippy::cast_precision_loss)] // exact for years
     let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-    let help = "CPU time of this server, without that of the process that reads the tree for it, in seconds.";
+    let help = "CPU time of this server, without its child process for reading the tree, in seconds.";
     families.add(counter("process_cpu_seconds", help), &[], cpu);
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
@@ -108,6 +108,14 @@ fn own(app: &App, families: &mut Families) {
     families.add(counter("topstat_serve_connections", help), &[], count(&app.counts.connections));
     let help = "Connections that were refused because there were too many.";
     families.add(counter("topstat_serve_connections_refused", help), &[], count(&app.counts.refused));
+    if app.config.otlp.is_some() {
+        for (result, number) in [("sent", &app.exports.sent), ("dropped", &app.exports.dropped)] {
+            let help = "Exports by OTLP that the collector has accepted (sent), or that were dropped.";
+            families.add(counter("topstat_serve_exports", help), &[("result", result)], count(number));
+        }
+        let help = "Data points and log records that the collector has refused in exports that it has accepted.";
+        families.add(counter("topstat_serve_exports_rejected", help), &[], count(&app.exports.rejected));
+    }
     let streams = crate::server::MOST_STREAMS - app.streams.available_permits();
     families.add(gauge("topstat_serve_streams", "Streams of events that are open."), &[], streams as u64);
 }

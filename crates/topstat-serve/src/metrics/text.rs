@@ -59,7 +59,7 @@ impl Families {
         self.add_sample(name, kind, help, Sample { labels, number: number.into() });
     }
 
-    /// Adds a sample whose labels have names of their own.
+    /// Adds a sample with any names of labels.
     pub fn add_sample(
         &mut self,
         name: impl Into<Cow<'static, str>>,

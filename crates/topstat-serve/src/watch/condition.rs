@@ -106,7 +106,7 @@ impl std::str::FromStr for Condition {
         let filter = named.map_or(before, |(name, _)| &before[..before.len() - name.len()]);
         let filter: Filter = filter.parse().map_err(|fault| format!("filter {filter:?}: {fault}"))?;
         if !filter.is_empty() && matches!(quantity, Quantity::Total | Quantity::Objects) {
-            return Err("total and objects are of the whole table: a filter has no effect on them".to_owned());
+            return Err("total and objects describe the whole table: a filter has no effect on them".to_owned());
         }
         let condition = Self {
             text: text.to_owned(),

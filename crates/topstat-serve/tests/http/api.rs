@@ -74,7 +74,7 @@ fn mistakes_are_told() {
         ("/metrics?a=b", 400, "there is no parameter"),
         ("/api/v1/history/net_procs/bps?from=2026-01-01T00:00:00Z&to=2025-01-01T00:00:00Z", 400, "from is after to"),
         ("/api/v1/history/net_procs/bps?from=1970-01-01T00:00:00Z", 400, "more than 31 days apart"),
-        ("/api/v1/stream?table=a/b", 404, "there is no table a/b"),
+        ("/api/v1/stream?table=net_procs/bps&filter=nokey:1", 400, "there is no column"),
         ("/api/v1/stream?interval=1ms", 400, "interval=1ms is no time from 500ms to 60s"),
     ] {
         let reply = server.get(path);

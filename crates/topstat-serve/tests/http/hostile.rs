@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clients that are slow, greedy or mad: they are answered or closed, and all others are served meanwhile.
+//! Clients that are slow, greedy or mad: the server answers or closes, and serves all others at the same time.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -185,7 +185,7 @@ fn any_request_is_answered_or_closed() {
     let ran = runner.run(&requests(), |request| {
         let mut socket = connect(&server);
         let _ = socket.write_all(&request);
-        // No more will come, so that a request which is not whole need not be waited for.
+        // The end of the input: the server does not wait for the rest of a request.
         socket.shutdown(std::net::Shutdown::Write).unwrap();
         let reply = closed(socket);
         if !reply.is_empty() {

@@ -6,6 +6,7 @@ mod api;
 mod hostile;
 mod metrics;
 mod model;
+mod otlp;
 mod shipped;
 mod stream;
 mod watch;

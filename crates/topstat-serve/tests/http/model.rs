@@ -60,7 +60,7 @@ pub fn tables() -> Vec<Table> {
     ]
 }
 
-/// The table after so many reads.
+/// The table after this number of reads.
 pub fn snapshot(table: &Table, reads: u64, time: SystemTime) -> Snapshot {
     // Values grow with the reads, and stay in order.
     let value = |rank: u64| (ROWS - rank) * 8000 + reads * 8;
@@ -179,7 +179,7 @@ impl Source for Model {
     }
 }
 
-/// A server in a process of its own, which is asked to end when this is dropped.
+/// A server on a separate thread. The drop of this value ends the server.
 pub struct Server {
     /// The source. Only what it shares with the server's threads can be changed: the server is a thread of this process.
     pub model: Arc<Model>,

@@ -16,9 +16,7 @@ fn dist(name: &str) -> PathBuf {
 /// The names of metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
-    let is = |word: &&str| {
-        (word.starts_with("topstat_") || word.starts_with("process_")) && !word.contains(':')
-    };
+    let is = |word: &&str| (word.starts_with("topstat_") || word.starts_with("process_")) && !word.contains(':');
     words.filter(is).map(str::to_owned).collect()
 }
 
@@ -72,7 +70,10 @@ fn promtool(arguments: &[&str]) {
     let promtool = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
     match Command::new(&promtool).args(arguments).output() {
         Err(error) => {
-            eprintln!("skipped: promtool ({}) is not there: {error}; Debian's package prometheus has it", promtool.display());
+            eprintln!(
+                "skipped: promtool ({}) is not there: {error}; Debian's package prometheus has it",
+                promtool.display()
+            );
         }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -58,6 +58,8 @@ fn events_are_the_documents_of_tables_and_of_the_host() {
     server.model.down.store(true, Ordering::SeqCst);
     let fault = std::iter::from_fn(|| client.next()).take(9).find(|(name, _)| name == "fault").expect("a fault");
     assert!(fault.1["error"].as_str().unwrap().contains("no daemon"), "{fault:?}");
+    let mut none = Client::open(&server, "table=none/none&interval=500ms");
+    assert_eq!(none.next().unwrap().0, "fault");
     server.model.down.store(false, Ordering::SeqCst);
     let back = std::iter::from_fn(|| client.next()).take(9).find(|(name, _)| name == "snapshot");
     assert!(back.is_some(), "the stream goes on when there is a daemon again");

@@ -56,6 +56,22 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SAMPLE/TABLE", help_heading = METRICS)]
     pub objects: Vec<String>,
 
+    /// Send metrics to this OpenTelemetry collector, by OTLP over HTTP: http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", help_heading = OTLP)]
+    pub otlp: Option<String>,
+
+    /// From one export to the next: seconds, or a time with a unit
+    #[arg(long, value_name = "TIME", value_parser = time::interval, default_value = "15s", help_heading = OTLP)]
+    pub otlp_interval: Duration,
+
+    /// Send each snapshot of this table as a log record; may be repeated
+    #[arg(long, value_name = "SAMPLE/TABLE", requires = "otlp", help_heading = OTLP)]
+    pub otlp_logs: Vec<String>,
+
+    /// Headers of the requests, a NAME: VALUE in each line; others must not be able to read this file
+    #[arg(long, value_name = "FILE", requires = "otlp", help_heading = OTLP)]
+    pub otlp_headers_file: Option<PathBuf>,
+
     #[command(flatten)]
     pub history: HistoryDir,
 
@@ -66,6 +82,7 @@ pub struct ServeArgs {
 const LISTEN: &str = "Where to listen";
 const PROOF: &str = "Proof of clients over TCP";
 const METRICS: &str = "Metrics";
+const OTLP: &str = "OpenTelemetry";
 
 const SERVE_NOTES: &str = "\
 PATHS

@@ -35,7 +35,8 @@ use crate::error::{Error, Exit};
 /// Runs the command that the command line names.
 pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     // A daemon's tree and records are read elsewhere and later. Their times are in UTC, as earlier versions read them.
-    let utc = args.utc || matches!(
+    let utc = args.utc
+        || matches!(
             args.command,
             Some(Command::Daemon(_) | Command::Record(_) | Command::Serve(_) | Command::Watch(_))
         );

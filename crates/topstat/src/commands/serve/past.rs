@@ -74,5 +74,7 @@ fn failed(dir: &Path, error: &topstat_history::Error) -> Fault {
         io::ErrorKind::PermissionDenied => "; let this user's group read them (docs/serve.md)",
         _ => "",
     };
-    Fault::Unavailable(format!("cannot read records in {}: {}{advice}", dir.display(), error.source))
+    let why = format!("cannot read records in {}: {}{advice}", dir.display(), error.source);
+    // A host that records nothing has no history; that is no failure.
+    if error.source.kind() == io::ErrorKind::NotFound { Fault::Missing(why) } else { Fault::Unavailable(why) }
 }

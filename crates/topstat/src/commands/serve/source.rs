@@ -26,7 +26,7 @@ pub struct TreeSource {
     history: PathBuf,
     tree: Tree,
     host: Mutex<Looker>,
-    /// Tables that are not in the catalogue: a user's own. What describes them does not change.
+    /// Tables that are not in the catalogue: a user's own. Their descriptions do not change.
     described: Mutex<HashMap<String, Table>>,
 }
 
