@@ -176,6 +176,8 @@ ZSHDIR := $(PREFIX)/share/zsh/site-functions
 FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR := $(PREFIX)/lib/systemd/system
 TMPFILESDIR := $(PREFIX)/lib/tmpfiles.d
+SYSUSERSDIR := $(PREFIX)/lib/sysusers.d
+DATADIR := $(PREFIX)/share/topstat
 
 .PHONY: kmod
 kmod: ## Build the kernel module (docs/kmod.md) for this kernel; or for one that guests run: make kmod KERNEL=6.1, or debug
@@ -200,7 +202,7 @@ install: ## Install the program with its manual, completions and unit below PREF
 	@test -x $(TOPSTAT) || { echo "make: $(TOPSTAT) is missing; run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(TOPSTAT) $(DESTDIR)$(BINDIR)/topstat
 	install -d $(DESTDIR)$(DOCDIR)/LICENSES
-	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md docs/history.md docs/view.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
+	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md docs/history.md docs/serve.md docs/view.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
 	install -m 644 LICENSES/*.txt $(DESTDIR)$(DOCDIR)/LICENSES
 	install -d $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR)
 	$(TOPSTAT) completions bash >$(DESTDIR)$(BASHDIR)/topstat
@@ -212,13 +214,21 @@ install: ## Install the program with its manual, completions and unit below PREF
 	install -d $(DESTDIR)$(UNITDIR)
 	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat.service.in >$(DESTDIR)$(UNITDIR)/topstat.service
 	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat-record.service.in >$(DESTDIR)$(UNITDIR)/topstat-record.service
+	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat-serve.service.in >$(DESTDIR)$(UNITDIR)/topstat-serve.service
+	install -m 644 dist/topstat-serve.socket $(DESTDIR)$(UNITDIR)
 	install -D -m 644 dist/topstat.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/topstat.conf
+	install -D -m 644 dist/topstat.sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/topstat.conf
+	install -d $(DESTDIR)$(DATADIR)/prometheus $(DESTDIR)$(DATADIR)/grafana
+	install -m 644 dist/prometheus/*.yml $(DESTDIR)$(DATADIR)/prometheus
+	install -m 644 dist/grafana/*.json $(DESTDIR)$(DATADIR)/grafana
 
 .PHONY: uninstall
 uninstall: ## Remove what `make install` has put there; the configuration and what is pinned stay (docs/daemon.md)
 	rm -f $(DESTDIR)$(BINDIR)/topstat $(DESTDIR)$(BASHDIR)/topstat $(DESTDIR)$(ZSHDIR)/_topstat
 	rm -f $(DESTDIR)$(FISHDIR)/topstat.fish $(DESTDIR)$(UNITDIR)/topstat.service $(DESTDIR)$(TMPFILESDIR)/topstat.conf
-	rm -f $(DESTDIR)$(UNITDIR)/topstat-record.service
+	rm -f $(DESTDIR)$(UNITDIR)/topstat-record.service $(DESTDIR)$(UNITDIR)/topstat-serve.service
+	rm -f $(DESTDIR)$(UNITDIR)/topstat-serve.socket $(DESTDIR)$(SYSUSERSDIR)/topstat.conf
+	rm -rf $(DESTDIR)$(DATADIR)
 	rm -f $(DESTDIR)$(MANDIR)/man1/topstat.1 $(DESTDIR)$(MANDIR)/man[18]/topstat-*.[18]
 	rm -f $(DESTDIR)$(MANDIR)/man5/topstat.toml.5
 	rm -rf $(DESTDIR)$(DOCDIR)

@@ -50,6 +50,9 @@ pub enum Error {
     /// A file of the history can't be read or written.
     #[error(transparent)]
     History(#[from] topstat_history::Error),
+    /// Nothing can be served.
+    #[error(transparent)]
+    Serve(#[from] topstat_serve::Error),
     /// The output did not take the data.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -85,7 +88,7 @@ impl Error {
             // A service manager tries again after this exit code, but not after wrong usage.
             Self::Config(config::Error::Read { source, .. }) if passes(source) => Exit::Failed,
             Self::Parse(_) | Self::Usage(_) | Self::Config(_) => Exit::Usage,
-            Self::Sample(topstat_kernel::Error::Option(_)) => Exit::Usage,
+            Self::Sample(topstat_kernel::Error::Option(_)) | Self::Serve(topstat_serve::Error::Wrong(_)) => Exit::Usage,
             Self::Stopped => Exit::Done,
             Self::Output(error) => match error.kind() {
                 // The output has no reader any more, or the user wants the program to end, and the output is whole. Both are
@@ -97,6 +100,7 @@ impl Error {
             | Self::Daemon(_)
             | Self::Recording(_)
             | Self::History(_)
+            | Self::Serve(_)
             | Self::Lab(_)
             | Self::File { .. }
             | Self::System { .. } => Exit::Failed,

@@ -32,7 +32,7 @@ use std::net::IpAddr;
 
 use crate::field::{Column, ColumnKind, Field};
 
-pub use rows::{RowFilter, keys};
+pub use rows::{RowFilter, amount, keys};
 
 /// The bytes of a process's name that the kernel keeps: TASK_COMM_LEN less the final zero.
 const COMM_BYTES: usize = 15;

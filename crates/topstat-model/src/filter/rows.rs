@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Filters on the rows of tables: the keys are the columns of the object, and the row's figures.
 
-use super::{Fault, Filter, Key, Resolved};
+use super::{Fault, Filter, Key, Resolved, parse};
 use crate::field::{Column, ColumnKind, Field};
 use crate::snapshot::{Row, Snapshot};
 use crate::unit::Unit;
@@ -25,6 +25,17 @@ pub fn keys<'a>(
     keys.extend([figure("rank", None, None), figure("value", Some(value_name), ns)]);
     keys.extend(parts.into_iter().map(|part| figure(part, None, ns)));
     keys
+}
+
+/// A value of a table as filters have it: a number, perhaps with a unit.
+///
+/// # Errors
+///
+/// It is no such number, or has a unit that the table's values don't have.
+pub fn amount(text: &str, unit: Unit) -> Result<u64, String> {
+    let mut key = Key::new(Column::new("value", ColumnKind::Id), None);
+    key.ns = (unit == Unit::Nanoseconds).then_some(1);
+    parse::number(text, &key)
 }
 
 /// The common name of both ends of a connection: `ip`, `port`.

@@ -7,6 +7,7 @@ pub mod lab;
 pub mod netstack;
 pub mod record;
 pub mod replay;
+pub mod serve;
 pub mod snmp;
 pub mod tasks;
 pub mod view;
@@ -32,6 +33,7 @@ use lab::LabArgs;
 use netstack::NetstackArgs;
 use record::{PastArgs, RecordArgs};
 use replay::ReplayArgs;
+use serve::{ServeArgs, WatchArgs};
 use snmp::SnmpArgs;
 use tasks::TasksArgs;
 use view::ViewArgs;
@@ -79,6 +81,8 @@ EXAMPLES
   topstat daemon                                 statistics that outlive the tools that show them
   topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
   topstat record                                 what 'topstat top TABLE --at 03:12' shows
+  topstat serve --listen 127.0.0.1:9899          a page, and metrics for Prometheus
+  topstat watch 'net_procs/bps share > 0.5 for 30s' --exec ./alert
   topstat ls                                     which samples and tables there are
   topstat check                                  what this kernel and this user allow
 
@@ -103,6 +107,8 @@ pub enum Command {
     Set(SetArgs),
     Daemon(DaemonArgs),
     Record(RecordArgs),
+    Serve(ServeArgs),
+    Watch(WatchArgs),
     Unload(UnloadArgs),
     Check(CheckArgs),
     Completions(CompletionsArgs),

@@ -13,6 +13,7 @@ mod man;
 mod netstack;
 mod record;
 mod replay;
+mod serve;
 mod set;
 mod snmp;
 mod target;
@@ -35,7 +36,11 @@ use crate::error::{Error, Exit};
 /// Runs the command that the command line names.
 pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     // A daemon's tree and records are read elsewhere and later. Their times are in UTC, as earlier versions read them.
-    let utc = args.utc || matches!(args.command, Some(Command::Daemon(_) | Command::Record(_)));
+    let utc = args.utc
+        || matches!(
+            args.command,
+            Some(Command::Daemon(_) | Command::Record(_) | Command::Serve(_) | Command::Watch(_))
+        );
     topstat_model::use_zone(if utc { TimeZone::UTC } else { console.zone() });
     if let Some(pins) = pins(args, console) {
         custom::add_pinned(&pins, backend);
@@ -57,6 +62,8 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Set(set)) => set::run(set, backend),
         Some(Command::Daemon(daemon)) => daemon::run(daemon, backend, console),
         Some(Command::Record(record)) => record::run(record),
+        Some(Command::Serve(args)) => serve::serve(args),
+        Some(Command::Watch(args)) => serve::watch(args),
         Some(Command::Unload(unload)) => unload::run(unload, backend, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
         Some(Command::Man(man)) => man::run(man, console),

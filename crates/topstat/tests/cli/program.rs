@@ -66,6 +66,8 @@ fn help_is_as_it_was() {
         ("set --help", "help-set.txt"),
         ("daemon --help", "help-daemon.txt"),
         ("record --help", "help-record.txt"),
+        ("serve --help", "help-serve.txt"),
+        ("watch --help", "help-watch.txt"),
         ("view --help", "help-view.txt"),
         ("unload --help", "help-unload.txt"),
         ("tasks --help", "help-tasks.txt"),

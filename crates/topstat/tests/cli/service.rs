@@ -120,7 +120,13 @@ fn what_is_installed_is_whole_and_can_be_removed() {
         "share/zsh/site-functions/_topstat",
         "share/fish/vendor_completions.d/topstat.fish",
         "lib/systemd/system/topstat.service",
+        "lib/systemd/system/topstat-serve.service",
+        "lib/systemd/system/topstat-serve.socket",
+        "lib/sysusers.d/topstat.conf",
         "lib/tmpfiles.d/topstat.conf",
+        "share/man/man1/topstat-serve.1",
+        "share/topstat/grafana/topstat-host.json",
+        "share/topstat/prometheus/topstat.rules.yml",
         "share/doc/topstat/topstat.toml",
         "share/doc/topstat/daemon.md",
     ] {
@@ -173,4 +179,24 @@ fn the_unit_takes_nothing_that_would_hide_the_tree() {
     }
     // A network namespace implies a mount namespace, unless this directive refuses it.
     assert!(unit.lines().any(|line| line == "PrivateMounts=no"), "{unit}");
+}
+
+/// The exposure of the server's unit, as systemd judges it: 0 to 10.
+#[test]
+fn the_unit_of_the_server_is_closed() {
+    let scratch = Scratch::new("serve-unit");
+    let unit = fs::read_to_string(repository().join("dist/topstat-serve.service.in")).unwrap();
+    fs::write(scratch.0.join("topstat-serve.service"), unit.replace("@BINDIR@", "/usr/bin")).unwrap();
+    let file = scratch.0.join("topstat-serve.service");
+    let judged = Command::new("systemd-analyze").args(["security", "--offline=yes", "--no-pager"]).arg(&file).output();
+    let text = match judged {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        other => {
+            eprintln!("skipped: systemd-analyze (251 and later) can't judge: {other:?}");
+            return;
+        }
+    };
+    let level = text.rsplit_once("Overall exposure level for topstat-serve.service: ").expect("a level").1;
+    let level: f64 = level.split(' ').next().unwrap().parse().unwrap();
+    assert!(level <= 1.5, "{text}");
 }

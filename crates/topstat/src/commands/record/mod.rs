@@ -2,7 +2,7 @@
 //! `topstat record`: writes the tops of tables to files. It reads nothing but the daemon's tree.
 
 mod recorder;
-mod tree;
+pub mod tree;
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's tree as the recorder sees it: files.
+//! The daemon's tree as the recorder and the server see it: files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,15 @@ impl Tree {
     pub fn read(&self, tables: &[&str], each: impl FnMut(usize, io::Result<&[u8]>)) -> io::Result<()> {
         let paths: Vec<_> = tables.iter().map(|table| self.json(table)).collect();
         self.files.documents(&paths, MOST_LINE_BYTES, each)
+    }
+
+    /// The daemon's report of its own cost, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::tables`].
+    pub fn own(&self) -> io::Result<Vec<u8>> {
+        self.files.read(&self.root.join("self.json"), MOST_LINE_BYTES)
     }
 
     /// Closes the files of documents: an unmounted tree goes once no file of it is open.
