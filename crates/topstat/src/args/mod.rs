@@ -2,6 +2,7 @@
 //! The command line as it is parsed: syntax only. What it means is validated by the plan of each command.
 
 pub mod choice;
+pub mod doctor;
 pub mod events;
 pub mod lab;
 pub mod netstack;
@@ -26,6 +27,7 @@ use crate::config::{self, Config};
 use crate::error::Error;
 use crate::{resolve, time};
 use choice::Choice;
+use doctor::DoctorArgs;
 use events::EventsArgs;
 use lab::LabArgs;
 use netstack::NetstackArgs;
@@ -77,6 +79,7 @@ EXAMPLES
   topstat record                                 what 'topstat top TABLE --at 03:12' shows
   topstat ls                                     which samples and tables there are
   topstat check                                  what this kernel and this user allow
+  topstat doctor --archive report.tar.gz         also what is installed and pinned, for a report of a fault
 
 EXIT CODES
   0  done, and all that was printed is whole; also after Ctrl-C or SIGTERM, and after a closed pipe
@@ -100,6 +103,7 @@ pub enum Command {
     Record(RecordArgs),
     Unload(UnloadArgs),
     Check(CheckArgs),
+    Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
