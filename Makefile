@@ -178,6 +178,10 @@ UNITDIR := $(PREFIX)/lib/systemd/system
 TMPFILESDIR := $(PREFIX)/lib/tmpfiles.d
 SYSUSERSDIR := $(PREFIX)/lib/sysusers.d
 DATADIR := $(PREFIX)/share/topstat
+# The units; dist/*.in with the path of the program filled in.
+UNITS = $(notdir $(basename $(wildcard dist/*.service.in dist/*.socket.in)))
+# A debugger's information is ten times the program. STRIP= leaves it in.
+STRIP ?= -s
 
 .PHONY: kmod
 kmod: ## Build the kernel module (docs/kmod.md) for this kernel; or for one that guests run: make kmod KERNEL=6.1, or debug
@@ -198,12 +202,10 @@ topstat-dkms: ## Put the module's source where DKMS builds it from: DESTDIR/usr/
 	@scripts/kmod-dkms '$(DESTDIR)'
 
 .PHONY: install
-install: ## Install the program with its manual, completions and unit below PREFIX (/usr/local), after `make build`
+install: ## Install the program with its manual, completions and units below PREFIX (/usr/local), after `make build`
 	@test -x $(TOPSTAT) || { echo "make: $(TOPSTAT) is missing; run 'make build' first" >&2; exit 1; }
-	install -D -m 755 $(TOPSTAT) $(DESTDIR)$(BINDIR)/topstat
-	install -d $(DESTDIR)$(DOCDIR)/LICENSES
-	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md docs/history.md docs/serve.md docs/view.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
-	install -m 644 LICENSES/*.txt $(DESTDIR)$(DOCDIR)/LICENSES
+	install -D -m 755 $(STRIP) $(TOPSTAT) $(DESTDIR)$(BINDIR)/topstat
+	@scripts/install-docs $(DESTDIR)$(DOCDIR)
 	install -d $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR)
 	$(TOPSTAT) completions bash >$(DESTDIR)$(BASHDIR)/topstat
 	$(TOPSTAT) completions zsh >$(DESTDIR)$(ZSHDIR)/_topstat
@@ -212,10 +214,8 @@ install: ## Install the program with its manual, completions and unit below PREF
 	pages=$$(mktemp -d) && trap 'rm -r "$$pages"' EXIT && $(TOPSTAT) man "$$pages" >/dev/null && for page in "$$pages"/*; do \
 		install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
 	install -d $(DESTDIR)$(UNITDIR)
-	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat.service.in >$(DESTDIR)$(UNITDIR)/topstat.service
-	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat-record.service.in >$(DESTDIR)$(UNITDIR)/topstat-record.service
-	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat-serve.service.in >$(DESTDIR)$(UNITDIR)/topstat-serve.service
-	install -m 644 dist/topstat-serve.socket $(DESTDIR)$(UNITDIR)
+	for unit in $(UNITS); do \
+		sed 's|@BINDIR@|$(BINDIR)|' dist/$$unit.in >$(DESTDIR)$(UNITDIR)/$$unit || exit 1; done
 	install -D -m 644 dist/topstat.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/topstat.conf
 	install -D -m 644 dist/topstat.sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/topstat.conf
 	install -d $(DESTDIR)$(DATADIR)/prometheus $(DESTDIR)$(DATADIR)/grafana
@@ -225,13 +225,28 @@ install: ## Install the program with its manual, completions and unit below PREF
 .PHONY: uninstall
 uninstall: ## Remove what `make install` has put there; the configuration and what is pinned stay (docs/daemon.md)
 	rm -f $(DESTDIR)$(BINDIR)/topstat $(DESTDIR)$(BASHDIR)/topstat $(DESTDIR)$(ZSHDIR)/_topstat
-	rm -f $(DESTDIR)$(FISHDIR)/topstat.fish $(DESTDIR)$(UNITDIR)/topstat.service $(DESTDIR)$(TMPFILESDIR)/topstat.conf
-	rm -f $(DESTDIR)$(UNITDIR)/topstat-record.service $(DESTDIR)$(UNITDIR)/topstat-serve.service
-	rm -f $(DESTDIR)$(UNITDIR)/topstat-serve.socket $(DESTDIR)$(SYSUSERSDIR)/topstat.conf
+	rm -f $(DESTDIR)$(FISHDIR)/topstat.fish $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS))
+	rm -f $(DESTDIR)$(TMPFILESDIR)/topstat.conf $(DESTDIR)$(SYSUSERSDIR)/topstat.conf
 	rm -rf $(DESTDIR)$(DATADIR)
 	rm -f $(DESTDIR)$(MANDIR)/man1/topstat.1 $(DESTDIR)$(MANDIR)/man[18]/topstat-*.[18]
 	rm -f $(DESTDIR)$(MANDIR)/man5/topstat.toml.5
 	rm -rf $(DESTDIR)$(DOCDIR)
+
+.PHONY: packages
+packages: ## Build .deb, .rpm and .tar.gz that run on other distributions: target/packages, docs/install.md
+	@scripts/setup build packages
+	@scripts/packages
+	@scripts/image
+
+.PHONY: release
+release: ## Check the version, licences and changelog, and build, sum up and sign all packages: RELEASING.md
+	@scripts/setup build packages
+	@scripts/release
+
+.PHONY: packages-test
+packages-test: ## Install, use, upgrade and purge the packages in bare Debians 12 and 13, and unpack the others. Wants root
+	@scripts/setup packages fresh
+	@$(AS_ROOT) scripts/packages-test
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -43,6 +43,9 @@ pub fn flags(includes: &[&Path]) -> Result<Vec<String>> {
         "-Werror".to_owned(),
         "-Wno-unused-parameter".to_owned(),
     ]);
+    // The objects name their sources in lines of BTF. Builds in two folders are to have equal bytes.
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize()?;
+    flags.push(format!("-ffile-prefix-map={}/=", root.display()));
     // Debian keeps <asm/types.h>, which <linux/bpf.h> includes, in the host's own folder.
     let target = env::var("CARGO_CFG_TARGET_ARCH")?;
     let multiarch = PathBuf::from(format!("/usr/include/{target}-linux-gnu"));

@@ -10,7 +10,7 @@ use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 use topstat_kernel::custom::{self, Listed, PinnedTable, System, Trouble};
 use topstat_kernel::netstack::{self, Chosen, Classifier, Counter, Sampler};
-use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
+use topstat_kernel::pinned::{self, Adopted, Attached, Pins, Status};
 use topstat_kernel::snmp::{Reader, Select, Wish};
 use topstat_kernel::{
     AccountOptions, AccountReader, Check, Error, Family, Options, SampleInfo, Source, State, Streaming, TableInfo,
@@ -79,6 +79,18 @@ pub trait Backend {
         tables: &[Arc<TableInfo>],
         options: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error>;
+
+    /// The pinned state of all families: see [`pinned::status`].
+    ///
+    /// # Errors
+    ///
+    /// See [`pinned::status`].
+    fn status(&mut self, pins: &Path) -> Result<Vec<Status>, Error>;
+
+    /// The root of the files of this host, which `topstat doctor` looks at.
+    fn host(&self) -> PathBuf {
+        PathBuf::from("/")
+    }
 
     /// Removes all pins, and returns their paths.
     ///
@@ -319,6 +331,10 @@ impl Backend for Kernel {
         options: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error> {
         pinned::adopt(&Pins::at(pins), family, tables, options)
+    }
+
+    fn status(&mut self, pins: &Path) -> Result<Vec<Status>, Error> {
+        pinned::status(&Pins::at(pins))
     }
 
     fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error> {

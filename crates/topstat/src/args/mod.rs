@@ -2,6 +2,7 @@
 //! The command line as it is parsed: syntax only. What it means is validated by the plan of each command.
 
 pub mod choice;
+pub mod doctor;
 pub mod events;
 pub mod lab;
 pub mod netstack;
@@ -28,6 +29,7 @@ use crate::config::{self, Config};
 use crate::error::Error;
 use crate::{resolve, time};
 use choice::Choice;
+use doctor::DoctorArgs;
 use events::EventsArgs;
 use lab::LabArgs;
 use netstack::NetstackArgs;
@@ -85,6 +87,7 @@ EXAMPLES
   topstat watch 'net_procs/bps share > 0.5 for 30s' --exec ./alert
   topstat ls                                     which samples and tables there are
   topstat check                                  what this kernel and this user allow
+  topstat doctor --archive report.tar.gz         also what is installed and pinned, for a report of a fault
 
 EXIT CODES
   0  done, and all that was printed is whole; also after Ctrl-C or SIGTERM, and after a closed pipe
@@ -111,6 +114,7 @@ pub enum Command {
     Watch(WatchArgs),
     Unload(UnloadArgs),
     Check(CheckArgs),
+    Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

@@ -42,7 +42,8 @@ fn mark(outcome: Outcome) -> &'static str {
     }
 }
 
-fn text(checks: &[Check], colors: bool) -> String {
+/// The checks as aligned lines.
+pub(super) fn text(checks: &[Check], colors: bool) -> String {
     let marks = checks.iter().map(|check| mark(check.outcome).len()).max();
     let marks = marks.unwrap_or(0);
     let names = checks.iter().map(|check| width(&escape(&check.name))).max();
@@ -77,7 +78,8 @@ struct CheckView<'a> {
     advice: &'a str,
 }
 
-fn json(checks: &[Check]) -> String {
+/// The checks as documents, a line each.
+pub(super) fn json(checks: &[Check]) -> String {
     let line = |check: &Check| {
         let view =
             CheckView { name: &check.name, outcome: mark(check.outcome), found: &check.found, advice: &check.advice };

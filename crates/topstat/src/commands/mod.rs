@@ -4,6 +4,7 @@
 mod check;
 mod completions;
 mod daemon;
+mod doctor;
 mod events;
 mod get;
 mod lab;
@@ -66,6 +67,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Watch(args)) => serve::watch(args),
         Some(Command::Unload(unload)) => unload::run(unload, backend, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
+        Some(Command::Doctor(doctor)) => doctor::run(doctor, args.color, backend, console),
         Some(Command::Man(man)) => man::run(man, console),
         Some(Command::Completions(shell)) => completions::run(shell, console),
     }

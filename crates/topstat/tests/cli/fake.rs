@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use topstat::{Account, Backend, Counting, Distributing, Profiling, Stream};
 use topstat_kernel::custom::{self, Listed, PinnedTable, System, Trouble};
 use topstat_kernel::netstack;
-use topstat_kernel::pinned::{Adopted, Attached};
+use topstat_kernel::pinned::{Adopted, Attached, Status};
 use topstat_kernel::snmp::Wish;
 use topstat_kernel::{
     AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, Streaming,
@@ -69,6 +69,10 @@ pub struct Fake {
     pub wish: Option<Wish>,
     /// Some figures are missing.
     pub lossy: bool,
+    /// The root of the host's files.
+    pub host: PathBuf,
+    /// The pinned state of all families.
+    pub status: Vec<Status>,
 }
 
 impl Fake {
@@ -234,6 +238,14 @@ impl Backend for Fake {
         _: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error> {
         Err(Error::Option("a fake is not adopted".into()))
+    }
+
+    fn status(&mut self, _pins: &Path) -> Result<Vec<Status>, Error> {
+        Ok(self.status.clone())
+    }
+
+    fn host(&self) -> PathBuf {
+        self.host.clone()
     }
 
     fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error> {

@@ -3,6 +3,7 @@
 //! tests that need a real kernel are elsewhere.
 
 mod console;
+mod doctor;
 mod documents;
 mod emulated;
 mod events;

@@ -127,8 +127,12 @@ fn what_is_installed_is_whole_and_can_be_removed() {
         "share/man/man1/topstat-serve.1",
         "share/topstat/grafana/topstat-host.json",
         "share/topstat/prometheus/topstat.rules.yml",
-        "share/doc/topstat/topstat.toml",
-        "share/doc/topstat/daemon.md",
+        "lib/systemd/system/topstat-record.service",
+        "share/doc/topstat/dist/topstat.toml",
+        "share/doc/topstat/docs/daemon.md",
+        "share/doc/topstat/docs/view.md",
+        "share/doc/topstat/docs/pictures/overview.svg",
+        "share/doc/topstat/families/inet/README.md",
     ] {
         let path = scratch.0.join("usr").join(path);
         assert!(there.contains(&path), "{} is missing among {there:#?}", path.display());
@@ -138,6 +142,16 @@ fn what_is_installed_is_whole_and_can_be_removed() {
         let script = fs::read_to_string(scratch.0.join("usr/share").join(shell)).unwrap();
         assert!(script.contains("--overhead-budget"), "{shell} does not know the daemon's options");
     }
+    // The links of the pages are those of the repository, whose layout is kept: `scripts/install-docs` fails at a missing file.
+    let documents = files(&scratch.0.join("usr/share/doc/topstat/docs"));
+    for page in fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path()) {
+        let installed = scratch.0.join("usr/share/doc/topstat/docs").join(page.file_name().unwrap());
+        assert!(page.extension().is_none_or(|ending| ending != "md") || documents.contains(&installed), "{page:?}");
+    }
+    // Without what only debuggers read.
+    let symbols = Command::new("objdump").arg("--syms").arg(scratch.0.join("usr/bin/topstat")).output().expect("objdump");
+    let symbols = String::from_utf8_lossy(&symbols.stdout);
+    assert!(symbols.contains("no symbols"), "{}", &symbols[..symbols.len().min(500)]);
     make("uninstall", &scratch.0);
     assert_eq!(files(&scratch.0), BTreeSet::new());
 }
