@@ -26,6 +26,12 @@ struct pressure_sum {
 	unsigned long long nonidle;
 };
 
+/*
+ * The kernel may have summed up at a moment after `now`, which lies up to a tick in the past, or a second where a CPU has no
+ * ticks. What it has summed up in the meantime is in its total.
+ */
+#define PRESSURE_BEHIND_NS (1U << 30)
+
 /* The time in a state since the last sum. The kernel keeps the lower 32 bits of nanoseconds, and sums up every 2 s. */
 static inline unsigned int pressure_recent(const struct pressure_cpu *c, unsigned int state, unsigned long long now)
 {
@@ -34,7 +40,8 @@ static inline unsigned int pressure_recent(const struct pressure_cpu *c, unsigne
 	/* A state that began after `now` is not yet one. */
 	if (c->state_mask & (1U << state) && (long long)(now - c->state_start) > 0)
 		time += (unsigned int)(now - c->state_start);
-	return time - c->times_prev[state];
+	time -= c->times_prev[state];
+	return time <= ~0U - PRESSURE_BEHIND_NS ? time : 0;
 }
 
 /* Add one CPU; `nonidle`: the number of that state. */

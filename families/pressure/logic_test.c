@@ -119,6 +119,15 @@ int pressure_test(u64 seed, char *why, size_t bytes)
 			snprintf(why, bytes, "state %u: %llu of %llu ns", state, totals[state], passed[state]);
 			return 1;
 		}
+	/* The kernel has summed up a moment after `now`: nothing is missing, and nothing is negative. */
+	cpus[0].state_mask = 1U << nonidle | 1;
+	cpus[0].times_prev[0] = cpus[0].times[0] + any(JIFFY_NS);
+	cpus[0].state_start = now;
+	if (pressure_recent(&cpus[0], 0, now) != 0) {
+		snprintf(why, bytes, "time before the kernel's sum counts");
+		return 1;
+	}
+	cpus[0].times_prev[0] = cpus[0].times[0];
 	/* A state that begins after the moment of reading has not begun. */
 	cpus[0].state_mask = 1;
 	cpus[0].state_start = now + 1000;

@@ -39,7 +39,12 @@ struct psi_group_cpu {
 	u32 times_prev[1];
 } CORE;
 
+struct mutex {
+	atomic_long_t owner; /* 0: not held */
+} CORE;
+
 struct psi_group {
+	struct mutex avgs_lock; /* held while the kernel sums up */
 	struct delayed_work avgs_work;
 	u64 avg_last_update;
 	u64 total[1];
@@ -191,28 +196,72 @@ static long pressure_cpu(u32 cpu, void *arg)
 /* A word of an array in a structure that the verifier knows, which takes a tenth of the time of a helper. */
 #define WORD(at, offset, number) (*(u64 *)((void *)(at) + (offset) + sizeof(u64) * (number)))
 
+/* The kernel's totals, as of its last sum. */
+static __always_inline void pressure_totals(struct pressure_group *g, struct psi_group *psi)
+{
+#define TOTAL(kind, state) g->stalled_ns[kind] = WORD(psi, EITHER(psi_group, 0, total), STATE(state))
+	TOTAL(PRESSURE_CPU_SOME, PSI_CPU_SOME);
+	TOTAL(PRESSURE_CPU_FULL, PSI_CPU_FULL);
+	TOTAL(PRESSURE_MEM_SOME, PSI_MEM_SOME);
+	TOTAL(PRESSURE_MEM_FULL, PSI_MEM_FULL);
+	TOTAL(PRESSURE_IO_SOME, PSI_IO_SOME);
+	TOTAL(PRESSURE_IO_FULL, PSI_IO_FULL);
+}
+
+/* Differs whenever one of the totals, which only grow, has changed. */
+static __always_inline u64 pressure_all(const struct pressure_group *g)
+{
+	u64 all = 0;
+	u32 kind;
+
+	for (kind = 0; kind < PRESSURE_KINDS; kind++)
+		all += g->stalled_ns[kind];
+	return all;
+}
+
 static __always_inline void pressure_stalls(struct pressure_cursor *c, const struct pressure_plan *p,
 					    struct pressure_group *g, struct psi_group *psi)
 {
-	struct pressure_sum sum = {};
-	struct sum_loop l = { .sum = &sum, .now = c->now_ns, .jiffy_ns = p->jiffy_ns };
+	struct sum_loop l = { .now = c->now_ns, .jiffy_ns = p->jiffy_ns };
+	struct pressure_sum sum;
+	u64 before, held;
+	u32 i;
 
-	if (psi->avgs_work.work.data.counter & PENDING || (s64)(c->now_ns - psi->avg_last_update) < (s64)SUMMED_NS) {
-		/* By a helper, which gives a number: the verifier knows no arithmetic with addresses of per-CPU data. */
-		READ(&l.pcpu, FIELD(struct psi_group, psi, pcpu));
-		bpf_loop(p->cpus, pressure_cpu, &l, 0);
-		c->unreadable += l.unreadable;
-		c->computed++;
-	}
-#define STALLED(kind, state) \
-	g->stalled_ns[kind] = WORD(psi, EITHER(psi_group, 0, total), STATE(state)) + pressure_since(&sum, STATE(state))
-	STALLED(PRESSURE_CPU_SOME, PSI_CPU_SOME);
-	STALLED(PRESSURE_CPU_FULL, PSI_CPU_FULL);
-	STALLED(PRESSURE_MEM_SOME, PSI_MEM_SOME);
-	STALLED(PRESSURE_MEM_FULL, PSI_MEM_FULL);
-	STALLED(PRESSURE_IO_SOME, PSI_IO_SOME);
-	STALLED(PRESSURE_IO_FULL, PSI_IO_FULL);
 	g->has |= PRESSURE_HAS_STALLS;
+	if (!(psi->avgs_work.work.data.counter & PENDING) &&
+	    (s64)(c->now_ns - psi->avg_last_update) >= (s64)SUMMED_NS) {
+		pressure_totals(g, psi);
+		return;
+	}
+	/* By a helper, which gives a number: the verifier knows no arithmetic with addresses of per-CPU data. */
+	READ(&l.pcpu, FIELD(struct psi_group, psi, pcpu));
+	c->computed++;
+	/*
+	 * If the kernel sums up during the copy, some of the time is neither in its totals nor since its sum. It does not do so
+	 * while its lock is free before and after and its totals stay as they are. The third try is taken as it is: at worst, the
+	 * next run has the time.
+	 */
+	for (i = 0; i < 3; i++) {
+		held = psi->avgs_lock.owner.counter;
+		pressure_totals(g, psi);
+		before = pressure_all(g);
+		__builtin_memset(&sum, 0, sizeof(sum));
+		l.sum = &sum;
+		l.unreadable = 0;
+		bpf_loop(p->cpus, pressure_cpu, &l, 0);
+		pressure_totals(g, psi);
+		held |= psi->avgs_lock.owner.counter;
+		if (!held && pressure_all(g) == before)
+			break;
+	}
+	c->unreadable += l.unreadable;
+#define SINCE(kind, state) g->stalled_ns[kind] += pressure_since(&sum, STATE(state))
+	SINCE(PRESSURE_CPU_SOME, PSI_CPU_SOME);
+	SINCE(PRESSURE_CPU_FULL, PSI_CPU_FULL);
+	SINCE(PRESSURE_MEM_SOME, PSI_MEM_SOME);
+	SINCE(PRESSURE_MEM_FULL, PSI_MEM_FULL);
+	SINCE(PRESSURE_IO_SOME, PSI_IO_SOME);
+	SINCE(PRESSURE_IO_FULL, PSI_IO_FULL);
 }
 
 static __always_inline void pressure_throttled(struct pressure_cursor *c, struct pressure_group *g, u64 group)

@@ -7,8 +7,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
 use topstat_model::names::container;
+
+use crate::Error;
 
 /// The word for every namespace, or every device.
 pub(super) const ALL: &str = "all";

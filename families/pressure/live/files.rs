@@ -197,7 +197,7 @@ fn a_group_on_a_level_has_all_below_it() {
     drop(children);
 }
 
-/// A file on a block device.
+/// A file on a block device, which is not in memory: pages that are there already are charged to the group that read them.
 fn file_of(mebibytes: u32) -> (Scratch, PathBuf) {
     let scratch = Scratch::new("pressure");
     let path = scratch.path().join("data");
@@ -207,6 +207,8 @@ fn file_of(mebibytes: u32) -> (Scratch, PathBuf) {
         .arg(format!("count={mebibytes}"))
         .status();
     assert!(made.expect("dd").success());
+    let file = fs::File::open(&path).expect("the file");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("drop it from memory");
     (scratch, path)
 }
 

@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use topstat_model::names::container;
 use topstat_model::{ColumnKind, Field};
 
 use super::row::{EventField, EventFormat};
 use crate::cgroup::Paths;
 use crate::{process, symbols};
-use topstat_model::names::container;
 
 /// Marks a text that was cut.
 const CUT: char = '…';

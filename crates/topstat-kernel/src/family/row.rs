@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use topstat_engine::abi::ts_row;
+use topstat_model::names::container;
 use topstat_model::{Column, ColumnKind, Field};
 
 use crate::cgroup::Paths;
 use crate::process::{self, abi::process_who};
-use topstat_model::names::container;
 
 /// A column, the place of its value in a row, and the option by which rows can be chosen.
 #[derive(Clone, Debug)]
