@@ -32,5 +32,5 @@ mod terminal;
 
 pub use draw::{Colors, Look, draw, text_of};
 pub use feed::{Feed, TableMeta};
-pub use state::{App, Effect};
+pub use state::{App, Effect, Names};
 pub use terminal::{Options, run};

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of the view, and the effect of keys on it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use ratatui::crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 use topstat_model::filter::Filter;
-use topstat_model::{Field, Snapshot, TableType, rfc3339};
+use topstat_model::{Field, Snapshot, TableType, names, rfc3339};
 
 use crate::feed::{Cost, Origin, Setting, TableMeta};
 use crate::host::{Host, Hosts};
@@ -27,6 +28,9 @@ pub use groups::Group;
 pub use prompt::{Asked, Prompt};
 pub use settings::Known;
 pub use travel::{Cell, Outline};
+
+/// The short name of a control group, from its path.
+pub type Names = Box<dyn FnMut(&str) -> String + Send>;
 
 /// An action outside the state of the view.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,6 +181,8 @@ pub struct App {
     pub hits: Vec<(Rect, Hit)>,
     /// The state has changed since the last frame.
     pub dirty: bool,
+    /// Names control groups by their paths.
+    pub(crate) names: RefCell<Names>,
     /// Parses a typed time.
     instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
     /// The time of the last reading of any table.
@@ -230,10 +236,21 @@ impl App {
             page: 10,
             hits: vec![],
             dirty: true,
+            names: RefCell::new(Self::names_of_paths()),
             instant,
             now: SystemTime::now(),
             looking: false,
         }
+    }
+
+    /// Names that follow from the paths alone.
+    pub fn names_of_paths() -> Names {
+        Box::new(|path| names::of(path).to_string())
+    }
+
+    /// Names control groups by their paths from now on in this way. By default the path alone gives the name.
+    pub fn name_by(&mut self, names: Names) {
+        self.names = RefCell::new(names);
     }
 
     /// The screen that is shown.

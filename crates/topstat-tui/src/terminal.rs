@@ -28,7 +28,7 @@ use topstat_model::Snapshot;
 use crate::draw::{Look, draw};
 use crate::feed::{Cost, Feed, Peak, Recorded, Setting, TableMeta, TableSettings};
 use crate::host::Looker;
-use crate::state::{App, Effect};
+use crate::state::{App, Effect, Names};
 
 /// How long a reading is held back until the other readings of the same refresh have come, so that they are drawn as one frame.
 /// The effect of a key is drawn at once.
@@ -51,7 +51,7 @@ const FRAME: usize = 32 << 10;
 /// The options of the view.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The table to begin with; `None`: the overview.
+    /// The table to begin with; `None`: the first screen.
     pub table: Option<String>,
     /// The time between two readings.
     pub interval: Duration,
@@ -82,14 +82,16 @@ enum Answer {
     Cost(Option<Cost>),
 }
 
-/// Shows the view until a key or a signal ends it. The terminal is then as it was before.
+/// Shows the view until a key or a signal ends it. The terminal is then as it was before. `names` gives the short names of control
+/// groups, and is called by the thread that draws.
 ///
 /// # Errors
 ///
 /// The errors of the terminal.
-pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
+pub fn run(feed: &mut dyn Feed, options: Options, names: Names) -> io::Result<()> {
     let tables = feed.tables();
     let mut app = App::new(tables.clone(), feed.origin(), options.instant);
+    app.name_by(names);
     if let Some(table) = &options.table {
         app.begin_with(table);
     }

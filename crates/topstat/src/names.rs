@@ -65,6 +65,12 @@ struct Entry {
     own: Option<(Kept<Told>, Read)>,
 }
 
+/// Names from the files of this host, for the live view.
+pub fn of_host() -> topstat_tui::Names {
+    let mut names = Names::new(Path::new("/"));
+    Box::new(move |path| names.of(path, Instant::now()).text.clone())
+}
+
 impl Names {
     /// Names from the files below a root: `/` for the files of this host.
     pub fn new(root: &Path) -> Self {

@@ -11,7 +11,6 @@ use topstat_model::{Align, Column, ColumnKind, Field, Snapshot, TableType, human
 
 use super::pen::{BOLD, DIM, Ink, Look, PLAIN, Pen, SELECTED, TINT, WRONG, cells, fit};
 use super::{bars, split, timebar, title, value};
-use crate::now::place;
 use crate::rows::{Rows, Shown, SortBy};
 use crate::state::{App, Hit, When};
 
@@ -78,6 +77,10 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
         let mut x = at.x;
         for column in &columns {
             column.of.write(app, &snapshot, shown, &mut text);
+            if column.keep_end && cells(&text) > column.width {
+                // The short name of a control group says more than a part of its path.
+                text = app.place(&text);
+            }
             x = column.put(pen, Rect { x, width: at.right().saturating_sub(x), ..at }, &text, ink);
         }
         if selected == Some(place) {
@@ -309,9 +312,8 @@ impl Drawn<'_> {
         let width = u16::try_from(self.width).unwrap_or(u16::MAX).min(at.width);
         let wide = cells(text);
         if wide > self.width {
-            // The short name of a control group says more than a part of its path.
-            let text = if self.keep_end { place(text) } else { text.to_owned() };
-            pen.put(at.x, at.y, width, &fit(&text, self.width, self.keep_end), ink);
+            let text = fit(text, self.width, self.keep_end);
+            pen.put(at.x, at.y, width, &text, ink);
         } else if self.align == Align::Right {
             let missing = u16::try_from(self.width - wide).unwrap_or(u16::MAX).min(width);
             let x = pen.blank(at.x, at.y, missing, ink);

@@ -6,7 +6,6 @@
 
 mod measure;
 mod network;
-mod place;
 mod text;
 mod trust;
 
@@ -17,7 +16,6 @@ use crate::rows::ObjectId;
 use crate::state::App;
 
 pub use measure::{Measure, measures};
-pub use place::place;
 pub use text::write;
 
 /// A part of the screen.
@@ -49,6 +47,10 @@ const TABLES: &[(Panel, &str, &str)] = &[
     (Panel::Waits, "delays/swapin", "swap"),
     (Panel::Waits, "delays/reclaim", "memory"),
     (Panel::Waits, "delays/thrashing", "page cache"),
+    (Panel::Waits, "cgroup_limits/throttled", "throttled"),
+    (Panel::Rising, "cgroup_limits/oom_kill", "oom_kill"),
+    (Panel::Rising, "cgroup_limits/max", "memory.max"),
+    (Panel::Rising, "cgroup_limits/high", "memory.high"),
     (Panel::Rising, "snmp_tcpext/rate", ""),
     (Panel::Rising, "snmp_tcp/rate", ""),
     (Panel::Rising, "snmp_ip/rate", ""),
@@ -130,6 +132,11 @@ impl App {
         TABLES.iter().filter_map(|(_, path, _)| self.table_at(path))
     }
 
+    /// The short name of a control group, from its path. The root has none.
+    pub fn place(&self, path: &str) -> String {
+        if path.trim_matches('/').is_empty() { String::new() } else { (self.names.borrow_mut())(path) }
+    }
+
     /// Whether any table of the "now" screen can be shown.
     pub fn is_read(&self) -> bool {
         self.now_tables().any(|table| self.shown(table).is_ok())
@@ -184,7 +191,7 @@ impl App {
         let fit = if rows.len() > most { most.saturating_sub(1) } else { rows.len() };
         let line = |row: &&Row| {
             let (figure, share, more) = figures(&snapshot, row);
-            Line { figure, share, more, ..Line::of(&snapshot, table, row) }
+            Line { figure, share, more, ..Line::of(self, &snapshot, table, row) }
         };
         let lines: Vec<_> = rows.iter().take(fit).map(line).collect();
         let shown: u64 = rows.iter().take(fit).map(|row| row.value).sum();
@@ -241,7 +248,7 @@ impl App {
                         figure,
                         share: per_second / 1e9,
                         more: (*cause).to_owned(),
-                        ..Line::of(&snapshot, table, row)
+                        ..Line::of(self, &snapshot, table, row)
                     };
                     found.push((row.value, line));
                 }
@@ -278,7 +285,7 @@ impl App {
                     continue;
                 }
                 let rate = per_second(row.value, snapshot.period_ms);
-                let mut line = Line::of(&snapshot, table, row);
+                let mut line = Line::of(self, &snapshot, table, row);
                 line.figure = format!("+{}", snapshot.unit.human_rate(rate));
                 let of = snapshot.sample.trim_start_matches("snmp_");
                 (line.name, line.more) =
@@ -303,10 +310,19 @@ impl App {
 
 impl Line {
     /// The line of a row, without its figures.
-    fn of(snapshot: &Snapshot, table: usize, row: &Row) -> Self {
+    fn of(app: &App, snapshot: &Snapshot, table: usize, row: &Row) -> Self {
+        let group = text(snapshot, row, "cgroup");
+        let place = app.place(&group);
+        // A row that is no process but a control group has the group's name.
+        let is_group = !group.is_empty() && ["comm", "pid"].iter().all(|name| snapshot.column(name).is_none());
+        let (name, place) = match (is_group, place.is_empty()) {
+            (true, true) => (group, place),
+            (true, false) => (place, String::new()),
+            (false, _) => (name(snapshot, row), place),
+        };
         Self {
-            name: name(snapshot, row),
-            place: place(&text(snapshot, row, "cgroup")),
+            name,
+            place,
             ended: snapshot.is_closed(&row.object),
             of: Some((table, row.object.clone())),
             ..Self::default()

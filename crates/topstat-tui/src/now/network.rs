@@ -108,7 +108,7 @@ pub fn panel(app: &App, most: usize) -> Content {
         if folded.contains(&row.object) {
             continue;
         }
-        let mut line = Line::of(&snapshot, table, row);
+        let mut line = Line::of(app, &snapshot, table, row);
         if let Some(of) = connection(row) {
             line.more = of.text();
             if let Some(other) = other_end(row, of).filter(|_| is_most(of, row.value)) {

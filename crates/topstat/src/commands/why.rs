@@ -14,7 +14,7 @@ use crate::args::why::WhyArgs;
 use crate::backend::Backend;
 use crate::console::{Console, Wake};
 use crate::error::{Error, Exit};
-use crate::{instant, resolve};
+use crate::{instant, names, resolve};
 
 /// The cells of a line.
 const WIDTH: u16 = 120;
@@ -28,6 +28,7 @@ pub fn run(args: &WhyArgs, backend: &mut dyn Backend, console: &mut dyn Console)
     console.catch_signals(false).map_err(|source| Error::System { what: "catch signals", source })?;
     let mut feed = live::present(&args.mount.dir(), &args.pins.dir(), Path::new(DEFAULT_HISTORY), backend);
     let mut app = App::new(feed.tables(), feed.origin(), instant::parse);
+    app.name_by(names::of_host());
     let path = tables.first().map(|table| table.path()).unwrap_or_default();
     app.begin_with(&path);
     if app.screen() != &Screen::Table {

@@ -21,7 +21,7 @@ use crate::daemon::tree::value::Setting as TreeSetting;
 use crate::daemon::tree::{Entry as TreeEntry, File, Tree};
 use crate::error::{Error, Exit};
 use crate::style::colors;
-use crate::{custom, instant, resolve};
+use crate::{custom, instant, names, resolve};
 
 mod records;
 use records::{RecordedFeed, Records};
@@ -47,7 +47,8 @@ pub fn run(
     let look = Look { colors: terminal_colors(colors(color, facts)), utf8: is_utf8() };
     let interval = args.interval.unwrap_or(INTERVAL);
     let options = topstat_tui::Options { table, interval, look, instant: instant::parse };
-    topstat_tui::run(&mut *feed, options).map_err(|source| Error::System { what: "use the terminal", source })?;
+    topstat_tui::run(&mut *feed, options, names::of_host())
+        .map_err(|source| Error::System { what: "use the terminal", source })?;
     Ok(Exit::Done)
 }
 

@@ -13,7 +13,7 @@ use topstat_kernel::SampleInfo;
 use topstat_model::rfc3339;
 use topstat_serve::source::Each;
 use topstat_serve::{Fault, Record, Source, Table};
-use topstat_tui::host::Looker;
+use topstat_tui::host::{Host, Looker};
 
 use super::past;
 use crate::commands::record::tree::Tree;
@@ -124,9 +124,7 @@ impl Source for TreeSource {
     }
 
     fn host(&self) -> Value {
-        let Some(host) = lock(&self.host).look() else { return Value::Null };
-        let net = host.net.map(|(rx, tx)| json!({ "rx_bits_per_second": rx, "tx_bits_per_second": tx }));
-        json!({ "time": rfc3339(SystemTime::now()), "cpus": host.cpus, "net": net, "serve_cpu": host.own })
+        lock(&self.host).look().map_or(Value::Null, |host| host_document(&host, SystemTime::now()))
     }
 
     fn at(&self, table: &str, time: SystemTime) -> Result<Record, Fault> {
@@ -140,5 +138,54 @@ impl Source for TreeSource {
         each: &mut dyn FnMut(Record) -> bool,
     ) -> Result<(), Fault> {
         past::range(&self.history, table, limits, each)
+    }
+}
+
+/// The document of the host: shares are from 0 to 1. Parts that this host does not measure are null.
+fn host_document(host: &Host, time: SystemTime) -> Value {
+    let cpu = host.cpu.map(|cpu| {
+        json!({
+            "busy": cpu.busy(), "user": cpu.user, "system": cpu.system, "irq": cpu.irq, "steal": cpu.steal,
+            "pressure": host.pressure.cpu, "cpus": host.cpus,
+        })
+    });
+    let memory = host.memory.map(|memory| {
+        json!({
+            "total": memory.total, "available": memory.available, "swap_total": memory.swap_total,
+            "swap_used": memory.swap_used, "pressure": host.pressure.memory,
+        })
+    });
+    let network = host.net.map(|(rx, tx)| json!({ "rx_bps": rx, "tx_bps": tx, "retrans_per_second": host.retrans }));
+    let disk = host.disk.as_ref().map(|disk| {
+        let busiest = disk.busiest.as_ref().map(|(device, busy)| json!({ "device": device, "busy": busy }));
+        json!({
+            "read_bytes_per_second": disk.read, "write_bytes_per_second": disk.written, "busiest": busiest,
+            "pressure": host.pressure.io,
+        })
+    });
+    json!({
+        "time": rfc3339(time), "cpu": cpu, "memory": memory, "network": network, "disk": disk, "load": host.load,
+        "serve_cpu": host.own,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use topstat_tui::host::{Cpu, Disk};
+
+    use super::*;
+
+    #[test]
+    fn parts_that_are_not_measured_are_null() {
+        let host = Host {
+            cpu: Some(Cpu { user: 0.25, system: 0.25, irq: 0.0, steal: 0.0 }),
+            disk: Some(Disk { read: 1, written: 2, busiest: Some(("vda".to_owned(), 0.5)) }),
+            ..Host::default()
+        };
+        let document = host_document(&host, SystemTime::UNIX_EPOCH);
+        assert_eq!(document["cpu"]["busy"], 0.5);
+        assert_eq!(document["cpu"]["pressure"], Value::Null);
+        assert_eq!(document["disk"]["busiest"], json!({ "device": "vda", "busy": 0.5 }));
+        assert_eq!((&document["memory"], &document["network"]), (&Value::Null, &Value::Null));
     }
 }

@@ -12,7 +12,7 @@ use crate::backend::Backend;
 use crate::commands::live;
 use crate::console::{Console, Wake};
 use crate::error::{Error, Exit};
-use crate::instant;
+use crate::{instant, names};
 
 /// The time that the figures are about: a period of tables that are loaded for this command, and the time between the two looks at
 /// the host.
@@ -29,6 +29,7 @@ pub fn run(args: &TopArgs, backend: &mut dyn Backend, console: &mut dyn Console)
             let time = parsed.map_err(|wrong| Error::Usage(format!("--at {at:?}: {wrong}")))?;
             let mut feed = live::recorded(args.past.dir(), args.past.recorded_on.as_deref())?;
             let mut app = App::new(feed.tables(), feed.origin(), instant::parse);
+            app.name_by(names::of_host());
             recall(&mut app, &mut feed, time);
             Some(app)
         }
@@ -36,6 +37,7 @@ pub fn run(args: &TopArgs, backend: &mut dyn Backend, console: &mut dyn Console)
             console.catch_signals(false).map_err(|source| Error::System { what: "catch signals", source })?;
             let mut feed = live::present(&args.mount.dir(), &args.pins.dir(), args.past.dir(), backend);
             let mut app = App::new(feed.tables(), feed.origin(), instant::parse);
+            app.name_by(names::of_host());
             watch(&mut app, &mut feed, console)?.then_some(app)
         }
     };
