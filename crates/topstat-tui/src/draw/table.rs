@@ -350,7 +350,7 @@ fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize, loo
     let all = |columns: &[Drawn<'_>]| columns.iter().map(|column| column.width + 1).sum::<usize>();
     let signs = [number("", Of::Change, None), number("share", Of::Share(look), None)];
     // What the kernel has told comes before what is drawn of it.
-    if all(&columns) + all(&signs) <= width + 1 {
+    if !app.exact && all(&columns) + all(&signs) <= width + 1 {
         let [change, share] = signs;
         columns.splice(2..2, [change, Drawn { align: Align::Left, ..share }]);
     }
