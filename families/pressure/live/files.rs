@@ -236,9 +236,10 @@ fn waits_for_memory_are_those_of_memory_pressure() {
     let folder = own.as_ref().map_or_else(|| limited.folder().to_owned(), |group| group.folder().to_owned());
     let some = || pressure(&folder, "memory.pressure", "some");
     let full = || pressure(&folder, "memory.pressure", "full");
-    let reads = format!("while :; do cat {} > /dev/null; done", file.display());
-    let busy = Busy::new(&folder, &reads);
-    limited.take(busy.0.id());
+    // In both groups before the first page is read.
+    let moved = limited.folder().join("cgroup.procs");
+    let reads = format!("echo $$ > {}; while :; do cat {} > /dev/null; done", moved.display(), file.display());
+    let _busy = Busy::new(&folder, &reads);
     let work = || {
         let before = some();
         assert!(eventually(pace::patience(Duration::from_secs(30)), || some() > before + 100_000), "no waits");
