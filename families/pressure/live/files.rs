@@ -176,7 +176,7 @@ fn a_group_on_a_level_has_all_below_it() {
     let group = Group::below_root("above").expect("a cgroup");
     let children = ["one", "two"].map(|name| group.child(name).expect("a cgroup"));
     let some = |of: &Group| pressure(of.folder(), "cpu.pressure", "some");
-    let _busy = children.each_ref().map(|child| crowd(child.folder()));
+    let busy = children.each_ref().map(|child| crowd(child.folder()));
     let work = || std::thread::sleep(pace::patience(Duration::from_secs(1)));
     let above = || some(&group);
     let level = Options { depth: Some(1), ..everything() };
@@ -194,6 +194,7 @@ fn a_group_on_a_level_has_all_below_it() {
     let mut source = load(&[CPU_SOME], &everything());
     work();
     assert_eq!(growth(&snapshot(&mut *source, CPU_SOME), &group.path), 0);
+    drop(busy);
     drop(children);
 }
 
@@ -344,7 +345,7 @@ fn a_thousand_groups_take_a_reading_this_long() {
     const GROUPS: usize = 1000;
     let group = Group::below_root("many").expect("a cgroup");
     let children: Vec<Group> = (0..GROUPS).map(|n| group.child(&format!("{n}")).expect("a cgroup")).collect();
-    let _busy = crowd(children[0].folder());
+    let busy = crowd(children[0].folder());
     let mut source = load(&[CPU_SOME, CPU_FULL], &everything());
     let mut used = Vec::new();
     for _ in 0..10 {
@@ -362,5 +363,6 @@ fn a_thousand_groups_take_a_reading_this_long() {
         used[used.len() / 2]
     ));
     assert!(read > 0 && growth(&snapshot(&mut *source, CPU_SOME), &children[0].path) > 0);
+    drop(busy);
     drop(children);
 }
