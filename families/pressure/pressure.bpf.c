@@ -219,13 +219,30 @@ static __always_inline u64 pressure_all(const struct pressure_group *g)
 	return all;
 }
 
+/*
+ * Copy the totals and the time since, which l->sum gets. If the kernel sums up during the copy, some of the time is in neither. It
+ * does not do so while its lock is free before and after and its totals stay as they are: then the copy is whole.
+ */
+static __always_inline int pressure_try(const struct pressure_plan *p, struct pressure_group *g, struct psi_group *psi,
+					struct sum_loop *l)
+{
+	u64 held = psi->avgs_lock.owner.counter, before;
+
+	pressure_totals(g, psi);
+	before = pressure_all(g);
+	__builtin_memset(l->sum, 0, sizeof(*l->sum));
+	l->unreadable = 0;
+	bpf_loop(p->cpus, pressure_cpu, l, 0);
+	pressure_totals(g, psi);
+	held |= psi->avgs_lock.owner.counter;
+	return !held && pressure_all(g) == before;
+}
+
 static __always_inline void pressure_stalls(struct pressure_cursor *c, const struct pressure_plan *p,
 					    struct pressure_group *g, struct psi_group *psi)
 {
-	struct sum_loop l = { .now = c->now_ns, .jiffy_ns = p->jiffy_ns };
 	struct pressure_sum sum;
-	u64 before, held;
-	u32 i;
+	struct sum_loop l = { .sum = &sum, .now = c->now_ns, .jiffy_ns = p->jiffy_ns };
 
 	g->has |= PRESSURE_HAS_STALLS;
 	if (!(psi->avgs_work.work.data.counter & PENDING) &&
@@ -236,24 +253,8 @@ static __always_inline void pressure_stalls(struct pressure_cursor *c, const str
 	/* By a helper, which gives a number: the verifier knows no arithmetic with addresses of per-CPU data. */
 	READ(&l.pcpu, FIELD(struct psi_group, psi, pcpu));
 	c->computed++;
-	/*
-	 * If the kernel sums up during the copy, some of the time is neither in its totals nor since its sum. It does not do so
-	 * while its lock is free before and after and its totals stay as they are. The third try is taken as it is: at worst, the
-	 * next run has the time.
-	 */
-	for (i = 0; i < 3; i++) {
-		held = psi->avgs_lock.owner.counter;
-		pressure_totals(g, psi);
-		before = pressure_all(g);
-		__builtin_memset(&sum, 0, sizeof(sum));
-		l.sum = &sum;
-		l.unreadable = 0;
-		bpf_loop(p->cpus, pressure_cpu, &l, 0);
-		pressure_totals(g, psi);
-		held |= psi->avgs_lock.owner.counter;
-		if (!held && pressure_all(g) == before)
-			break;
-	}
+	/* The third try is taken as it is: at worst, the next run has the time. Not a loop: Linux 6.1 accepts no callback in one. */
+	(void)(pressure_try(p, g, psi, &l) || pressure_try(p, g, psi, &l) || pressure_try(p, g, psi, &l));
 	c->unreadable += l.unreadable;
 #define SINCE(kind, state) g->stalled_ns[kind] += pressure_since(&sum, STATE(state))
 	SINCE(PRESSURE_CPU_SOME, PSI_CPU_SOME);

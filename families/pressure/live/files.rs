@@ -176,7 +176,7 @@ fn a_group_on_a_level_has_all_below_it() {
     let group = Group::below_root("above").expect("a cgroup");
     let children = ["one", "two"].map(|name| group.child(name).expect("a cgroup"));
     let some = |of: &Group| pressure(of.folder(), "cpu.pressure", "some");
-    let _busy = children.each_ref().map(|child| crowd(child.folder()));
+    let busy = children.each_ref().map(|child| crowd(child.folder()));
     let work = || std::thread::sleep(pace::patience(Duration::from_secs(1)));
     let above = || some(&group);
     let level = Options { depth: Some(1), ..everything() };
@@ -194,6 +194,7 @@ fn a_group_on_a_level_has_all_below_it() {
     let mut source = load(&[CPU_SOME], &everything());
     work();
     assert_eq!(growth(&snapshot(&mut *source, CPU_SOME), &group.path), 0);
+    drop(busy);
     drop(children);
 }
 
@@ -236,9 +237,10 @@ fn waits_for_memory_are_those_of_memory_pressure() {
     let folder = own.as_ref().map_or_else(|| limited.folder().to_owned(), |group| group.folder().to_owned());
     let some = || pressure(&folder, "memory.pressure", "some");
     let full = || pressure(&folder, "memory.pressure", "full");
-    let reads = format!("while :; do cat {} > /dev/null; done", file.display());
-    let busy = Busy::new(&folder, &reads);
-    limited.take(busy.0.id());
+    // In both groups before the first page is read.
+    let moved = limited.folder().join("cgroup.procs");
+    let reads = format!("echo $$ > {}; while :; do cat {} > /dev/null; done", moved.display(), file.display());
+    let _busy = Busy::new(&folder, &reads);
     let work = || {
         let before = some();
         assert!(eventually(pace::patience(Duration::from_secs(30)), || some() > before + 100_000), "no waits");
@@ -343,7 +345,7 @@ fn a_thousand_groups_take_a_reading_this_long() {
     const GROUPS: usize = 1000;
     let group = Group::below_root("many").expect("a cgroup");
     let children: Vec<Group> = (0..GROUPS).map(|n| group.child(&format!("{n}")).expect("a cgroup")).collect();
-    let _busy = crowd(children[0].folder());
+    let busy = crowd(children[0].folder());
     let mut source = load(&[CPU_SOME, CPU_FULL], &everything());
     let mut used = Vec::new();
     for _ in 0..10 {
@@ -361,5 +363,6 @@ fn a_thousand_groups_take_a_reading_this_long() {
         used[used.len() / 2]
     ));
     assert!(read > 0 && growth(&snapshot(&mut *source, CPU_SOME), &children[0].path) > 0);
+    drop(busy);
     drop(children);
 }
