@@ -37,6 +37,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -92,6 +93,9 @@ pub struct Config {
     pub certificates: bool,
     /// Further names of this host that requests over TCP may have.
     pub hosts: Vec<String>,
+    /// The tables that are read for metrics, by their paths or samples; empty: all. The sums of pushes of all tables come without
+    /// reading them.
+    pub metrics: Vec<String>,
     /// The static tables whose objects have metrics, by their paths.
     pub objects: Vec<String>,
     /// Where metrics and logs are exported to, if anywhere.
@@ -142,7 +146,11 @@ pub fn serve_until(config: Config, source: Arc<dyn Source>, ending: Ending) -> R
 /// One thread serves; few threads read the source.
 fn runtime() -> Result<Runtime, Error> {
     const READERS: usize = 4;
-    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(READERS).build();
+    /// Longer than a server runs. A source may have a process that ends with the thread that has started it (PR_SET_PDEATHSIG),
+    /// so that no thread may end while the server runs.
+    const FOREVER: Duration = Duration::from_secs(100 * 365 * 86400);
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().max_blocking_threads(READERS).thread_keep_alive(FOREVER).build();
     runtime.map_err(|source| Error::System { what: "start the server", source })
 }
 

@@ -73,7 +73,7 @@ pub struct Counts {
 impl App {
     /// The state at the start.
     pub fn new(config: Config, source: Arc<dyn Source>, ending: watch::Receiver<bool>) -> Self {
-        let metrics = Metrics::new(config.objects.clone());
+        let metrics = Metrics::new(config.metrics.clone(), config.objects.clone());
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
         Self {
             config,

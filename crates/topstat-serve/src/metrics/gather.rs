@@ -85,14 +85,14 @@ fn in_base(value: u64, unit: Unit) -> Number {
     }
 }
 
-/// Reads all tables, and makes their metrics.
+/// Reads the chosen tables, and makes metrics of them; and the sums of pushes of all tables.
 ///
 /// # Errors
 ///
 /// When the source can't be read.
 pub fn gather(
     source: &dyn Source,
-    tables: &[Arc<Table>],
+    (all, tables): (&[Arc<Table>], &[Arc<Table>]),
     wanted: &[String],
     objects: &mut Objects,
 ) -> Result<Families, Fault> {
@@ -116,7 +116,7 @@ pub fn gather(
     // Usage that was not pushed yet is in the sums once tables were read: so this comes after them.
     let own: Value = serde_json::from_slice(&source.own()?)
         .map_err(|error| Fault::Unavailable(format!("the daemon's own cost is no document: {error}")))?;
-    pushed(&own, tables, &mut families);
+    pushed(&own, all, &mut families);
     cost(&own, &mut families);
     let help = "Tables that could not be read for this scrape.";
     families.add(("topstat_serve_tables_failed", Kind::Gauge, help), &[], failed);

@@ -17,7 +17,7 @@ use tokio::sync::Mutex as Turn;
 use crate::live::SHARED;
 use crate::route::Answer;
 use crate::server::App;
-use crate::source::Fault;
+use crate::source::{Fault, Table};
 use objects::Objects;
 use text::{Families, Kind};
 
@@ -26,6 +26,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// The state behind `/metrics`.
 pub struct Metrics {
+    /// The tables to read, by their paths or samples; empty: all.
+    read: Vec<String>,
     /// The static tables whose objects have series.
     wanted: Vec<String>,
     objects: Arc<Mutex<Objects>>,
@@ -33,9 +35,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The state at the start. `wanted` are the paths of the tables whose objects have series.
-    pub fn new(wanted: Vec<String>) -> Self {
-        Self { wanted, objects: Arc::default(), last: Turn::default() }
+    /// The state at the start. `read` are the paths or samples of the tables to read (empty: all), `wanted` the paths of tables
+    /// whose objects have series.
+    pub fn new(read: Vec<String>, wanted: Vec<String>) -> Self {
+        Self { read, wanted, objects: Arc::default(), last: Turn::default() }
     }
 }
 
@@ -76,11 +79,15 @@ pub async fn families(app: &App) -> Arc<Families> {
 
 async fn gathered(app: &App) -> Result<Families, Fault> {
     let tables = app.live.tables().await?;
+    let read = &app.metrics.read;
+    let is_read =
+        |table: &&Arc<Table>| read.is_empty() || read.iter().any(|name| *name == table.sample || *name == table.path());
+    let chosen: Vec<_> = tables.iter().filter(is_read).cloned().collect();
     let (wanted, objects) = (app.metrics.wanted.clone(), Arc::clone(&app.metrics.objects));
     app.live
         .read(move |source| {
             let mut objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
-            gather::gather(source, &tables, &wanted, &mut objects)
+            gather::gather(source, (&tables, &chosen), &wanted, &mut objects)
         })
         .await
 }

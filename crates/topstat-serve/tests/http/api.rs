@@ -170,3 +170,17 @@ fn a_daemon_that_is_away_or_stuck_is_told() {
     server.model.stuck.store(false, Ordering::SeqCst);
     assert_eq!(server.get(BPS).status, 200);
 }
+
+/// A process of the source ends with the thread that has started it.
+#[test]
+fn threads_that_read_stay() {
+    let server = Server::start();
+    assert_eq!(server.get(BPS).status, 200);
+    // Longer than tokio keeps an idle thread by default.
+    std::thread::sleep(Duration::from_secs(12));
+    let threads = server.model.threads.lock().unwrap();
+    assert!(!threads.is_empty());
+    for thread in &*threads {
+        assert!(std::path::Path::new("/proc").join(thread).exists(), "{} has ended", thread.display());
+    }
+}

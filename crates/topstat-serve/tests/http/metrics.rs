@@ -81,6 +81,16 @@ fn promtool_has_no_complaint() {
 }
 
 #[test]
+fn only_chosen_tables_are_read_and_all_sums_are_there() {
+    let server = Server::with(false, |config| config.metrics = vec!["tasks".into(), "net_procs/pps".into()]);
+    let text = server.get("/metrics").body;
+    assert_eq!(server.model.reads.load(std::sync::atomic::Ordering::SeqCst), 3);
+    let ranks = |table: &str| text.lines().filter(|l| l.starts_with("topstat_rank_") && l.contains(table)).count();
+    assert_eq!(["cpu", "switches", "pps", "bps"].map(|table| ranks(&format!("table=\"{table}\""))), [11, 11, 11, 0]);
+    assert!(text.contains("topstat_pushed_bytes_total{sample=\"net_procs\",table=\"bps\"}"), "{text}");
+}
+
+#[test]
 fn the_number_of_series_depends_on_tables_alone() {
     let server = Server::start();
     let names = || {

@@ -25,6 +25,8 @@ pub const OTHER: u64 = 1000;
 pub struct Model {
     /// How many documents were read.
     pub reads: AtomicU64,
+    /// The threads that have read, by their folders in /proc.
+    pub threads: Mutex<std::collections::HashSet<PathBuf>>,
     /// There is no daemon.
     pub down: AtomicBool,
     /// The daemon does not answer.
@@ -124,6 +126,7 @@ impl Source for Model {
     }
 
     fn documents(&self, paths: &[String], each: &mut Each<'_>) -> Result<(), Fault> {
+        self.threads.lock().unwrap().insert(std::fs::read_link("/proc/thread-self").unwrap());
         self.there()?;
         for (number, path) in paths.iter().enumerate() {
             let tables = tables();

@@ -51,6 +51,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = PROOF)]
     pub tls_client_ca: Option<PathBuf>,
 
+    /// Read only these tables for metrics; may be repeated. A scrape costs the daemon up to a few ms for each table. The counters
+    /// of what was pushed are there for all tables [default: all]
+    #[arg(long, value_name = "SAMPLE[/TABLE]", help_heading = METRICS)]
+    pub metrics: Vec<String>,
+
     /// Metrics also for the objects of this static table, the first 20; may be repeated. For objects that live long, such as
     /// net_cgroups/bytes
     #[arg(long, value_name = "SAMPLE/TABLE", help_heading = METRICS)]

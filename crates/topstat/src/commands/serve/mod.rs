@@ -30,6 +30,7 @@ pub fn serve(args: &ServeArgs) -> Result<Exit, Error> {
         tls: tls.transpose()?,
         certificates: args.tls_client_ca.is_some(),
         hosts: args.host.clone(),
+        metrics: args.metrics.clone(),
         objects: tables(&args.objects),
         otlp: otlp.transpose()?,
     };
