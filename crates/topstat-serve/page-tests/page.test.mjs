@@ -42,10 +42,16 @@ async function open(hash = "", options = {}) {
 }
 
 /** Waits until a function of the page is true; an element that is not there yet makes it false. */
-const until = (expression, argument) =>
-  page.waitForFunction(`(() => { try { return (${expression})(${JSON.stringify(argument)}); } catch { return false; } })()`, null, {
-    timeout: 20_000,
-  });
+async function until(expression, argument) {
+  for (let left = 200; left; left -= 1) {
+    const found = await page.evaluate(expression, argument).catch((error) => {
+      if (!/of null|of undefined|context was destroyed/.test(error.message)) throw error;
+    });
+    if (found) return;
+    await page.waitForTimeout(100);
+  }
+  throw new Error(`not so within 20 s: ${expression}`);
+}
 const isState = (words) => until((words) => document.querySelector("#state b").textContent.startsWith(words), words);
 const hasRows = () => page.locator(".data tbody tr").first().waitFor();
 const column = async (name) => {
