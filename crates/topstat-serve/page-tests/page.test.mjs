@@ -168,6 +168,7 @@ test("an instant of the chart shows the table as it was, and keys go through tim
   await page.keyboard.press("ArrowLeft");
   await page.keyboard.press("ArrowLeft");
   assert(at() < picked);
+  await until(() => document.querySelector(".scroll").getAttribute("aria-busy") === "false");
   const shown = await page.locator(".data tbody").textContent();
   await page.waitForTimeout(5000);
   assert.equal(await page.locator(".data tbody").textContent(), shown, "the past does not change");

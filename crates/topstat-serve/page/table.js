@@ -195,6 +195,7 @@ export class Table {
     const kept = at === null ? store.last(this.key) : store.at(this.key, at);
     if (!state.filter && kept) {
       this.#abort?.abort();
+      this.scroll.setAttribute("aria-busy", false);
       return this.#show(kept);
     }
     if (at === null && this.#busy && this.#busy === state.filter) return;
@@ -202,6 +203,7 @@ export class Table {
     this.#abort = new AbortController();
     const { signal } = this.#abort;
     this.#busy = state.filter ?? "";
+    this.scroll.setAttribute("aria-busy", at !== null);
     try {
       const doc = await snapshot(this.key, { filter: state.filter, n: state.n, at: state.at }, signal);
       if (!signal.aborted) this.#show(doc);
@@ -211,7 +213,10 @@ export class Table {
       if (!state.filter || at !== null) this.#doc = null;
       this.#drawRows();
     } finally {
-      if (this.#abort?.signal === signal) this.#busy = false;
+      if (this.#abort?.signal === signal) {
+        this.#busy = false;
+        this.scroll.setAttribute("aria-busy", false);
+      }
     }
   }
 
