@@ -144,8 +144,10 @@ impl History {
             self.kept.pop();
         }
         let rows = snapshot.rows.iter().map(|row| json!({"label": label(&snapshot, row), "value": row.value}));
+        // Counters of the kernel have values of the time that has really passed, and not of a period.
         let point = json!({
             "time": rfc3339(snapshot.time),
+            "elapsed_ms": snapshot.elapsed_ms(),
             "total": snapshot.total,
             "other": snapshot.other,
             "objects": snapshot.objects,
@@ -161,12 +163,15 @@ impl History {
     }
 }
 
-/// An object in a line: the parts of its description that have a value, without marks and the number of a network namespace. A
-/// port follows its address.
+/// Columns that are no part of an object's name: the number of a network namespace, and a figure that changes with each reading.
+const UNNAMED: [&str; 2] = ["netns", "in_flight"];
+
+/// An object in a line: the parts of its description that have a value, without marks and [`UNNAMED`] columns. A port follows
+/// its address.
 pub fn label(snapshot: &Snapshot, row: &Row) -> String {
     let mut text = String::new();
     for (column, field) in snapshot.columns.iter().zip(&row.object) {
-        if field.is_none() || column.kind == ColumnKind::Mark || column.name == "netns" {
+        if field.is_none() || column.kind == ColumnKind::Mark || UNNAMED.contains(&&*column.name) {
             continue;
         }
         if !text.is_empty() {

@@ -49,7 +49,9 @@ fn the_example_is_right_as_it_is_and_with_everything_in_it_switched_on() {
     // A key or table follows a `#` without a blank. The group is left out, since it does not exist on every host. Of the two
     // budgets only one can be set.
     let keys = |line: &str| {
-        let key = line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| matches!(c, '[' | '"') || c.is_ascii_lowercase()));
+        let key = line
+            .strip_prefix('#')
+            .filter(|rest| rest.starts_with(|c: char| matches!(c, '[' | '"') || c.is_ascii_lowercase()));
         key.filter(|key| !key.starts_with("group") && *key != "overhead_budget = \"off\"").map(str::to_owned)
     };
     let all: Vec<_> = example.lines().filter_map(keys).collect();
