@@ -105,7 +105,7 @@ lint-format:
 lint-rust:
 	$(CARGO) clippy --profile ci --workspace --all-targets --locked $(CARGOFLAGS) -- -D warnings
 lint-shell:
-	@shellcheck $(SHELL_SCRIPTS)
+	@shellcheck -x $(SHELL_SCRIPTS)
 # Observers are to run in a kernel module, too.
 lint-kernel:
 	@tests/lint/kernel-c

@@ -28,7 +28,7 @@ struct pressure_sum {
 
 /*
  * The kernel may have summed up at a moment after `now`, which lies up to a tick in the past, or a second where a CPU has no
- * ticks. What it has summed up in the meantime is in its total.
+ * ticks. The amounts of that time are in its total.
  */
 #define PRESSURE_BEHIND_NS (1U << 30)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples `cgroup_limits`, `cgroup_pressure` and `cgroup_memory`: what the kernel keeps of every control group. `README.md` says
-//! what the rows and totals mean.
+//! Samples `cgroup_limits`, `cgroup_pressure` and `cgroup_memory`: the kernel's counters of every control group. `README.md` explains
+//! the rows and totals.
 
 abi!("pressure");
 mod reader;

@@ -290,7 +290,7 @@ static __always_inline void pressure_memory(struct pressure_cursor *c, struct pr
 	g->has |= PRESSURE_HAS_MEMORY;
 }
 
-/* The part of a controller; NULL: the group has none. */
+/* The part of a controller; NULL: the controller is off in the group. */
 #define SUBSYS(cgroup, name) \
 	(*(struct cgroup_subsys_state **)((void *)(cgroup) + bpf_core_field_offset((cgroup)->subsys) + \
 					  sizeof(void *) * bpf_core_enum_value(enum cgroup_subsys_id, name)))
@@ -348,7 +348,7 @@ int pressure_read(struct bpf_iter__cgroup *ctx)
 		pressure_memory(c, g, (u64)css);
 	if (bpf_core_field_exists(cgroup->psi)) {
 		psi = cgroup->psi;
-		/* The root has none: the host's is in /proc/pressure. */
+		/* The root has no pressure of its own: the host's is in /proc/pressure. */
 		if (psi)
 			pressure_stalls(c, p, g, psi);
 	}

@@ -43,7 +43,7 @@ const MEMORY: &str = "cgroup_memory/bytes";
 
 /// The tables of a refresh share a reading of at most this age.
 const SHARED: Duration = Duration::from_millis(60);
-/// A reading is of a moment at most this long ago: a tick of the slowest kernel clock.
+/// The most time since the moment of a reading: a tick of the slowest kernel clock.
 const TICK_NS: u64 = 10_000_000;
 
 /// A process in a group, which is killed when this is dropped.
@@ -184,7 +184,7 @@ fn a_group_on_a_level_has_all_below_it() {
     for child in &children {
         let of_child = || some(child);
         assert!(compare(&child.path, &[(CPU_SOME, &of_child)], &everything(), TICK_NS, work)[0] > 0);
-        // On a level, the groups below have no rows; without one, the group above has none.
+        // With a level, the groups below it have no rows. Without a level, the group above has no row.
         let mut source = load(&[CPU_SOME], &level);
         work();
         let cut = snapshot(&mut *source, CPU_SOME);
@@ -257,8 +257,8 @@ fn bytes(folder: &Path) -> u64 {
     text.expect("memory").trim().parse().expect("a number")
 }
 
-/// A kernel may charge and free pages at any time, so the number in the table is that of the files before and after only if these
-/// two agree.
+/// A kernel may charge and free pages at any time, so the number of the table is compared only where the file has the same number before and after
+/// the reading.
 fn memory_is_that_of_its_file() {
     let group = Limited::memory("holds", 256 << 20).expect("a cgroup");
     let path = path_of(group.folder());

@@ -192,7 +192,10 @@ mod tests {
         let line = format!("topstat top {line}");
         let args = Args::parse_line(line.split(' ').map(Into::into))?;
         match &args.command {
-            Some(Command::Top(top)) => Plan::new(top, &topstat_kernel::samples(), args.color, facts),
+            Some(Command::Top(top)) => {
+                let name = top.table.as_deref().unwrap_or_default();
+                Plan::new(top, name, &topstat_kernel::samples(), args.color, facts)
+            }
             other => panic!("{other:?}"),
         }
     }
