@@ -92,7 +92,7 @@ fn growth(snapshot: &Snapshot, path: &str) -> u64 {
     let row = snapshot.rows.iter().find(|row| row.object[column] == Field::from(path));
     let elapsed_ns = snapshot.elapsed.expect("two readings").as_nanos();
     let period_ns = u128::from(ENDLESS_MS) * 1_000_000;
-    row.map_or(0, |row| (u128::from(row.value) * elapsed_ns / period_ns) as u64)
+    row.map_or(0, |row| ((u128::from(row.value) * elapsed_ns + period_ns / 2) / period_ns) as u64)
 }
 
 /// The path of a folder in its hierarchy.
