@@ -92,7 +92,7 @@ fn growth(snapshot: &Snapshot, path: &str) -> u64 {
     let row = snapshot.rows.iter().find(|row| row.object[column] == Field::from(path));
     let elapsed_ns = snapshot.elapsed.expect("two readings").as_nanos();
     let period_ns = u128::from(ENDLESS_MS) * 1_000_000;
-    row.map_or(0, |row| (u128::from(row.value) * elapsed_ns / period_ns) as u64)
+    row.map_or(0, |row| ((u128::from(row.value) * elapsed_ns + period_ns / 2) / period_ns) as u64)
 }
 
 /// The path of a folder in its hierarchy.
@@ -165,7 +165,7 @@ fn waits_for_cpus_are_those_of_cpu_pressure() {
         // Less than the time after which the kernel sums up by itself, and more.
         for ms in [300, 2500] {
             let tables: [(&str, &dyn Fn() -> u64); 2] = [(CPU_SOME, &some), (CPU_FULL, &full)];
-            let work = || std::thread::sleep(pace::patience(Duration::from_millis(ms)));
+            let work = || std::thread::sleep(Duration::from_millis(ms));
             let found = compare(&group.path, &tables, &everything(), TICK_NS, work);
             assert!(found[0] > 0, "{found:?}");
         }
@@ -177,7 +177,7 @@ fn a_group_on_a_level_has_all_below_it() {
     let children = ["one", "two"].map(|name| group.child(name).expect("a cgroup"));
     let some = |of: &Group| pressure(of.folder(), "cpu.pressure", "some");
     let busy = children.each_ref().map(|child| crowd(child.folder()));
-    let work = || std::thread::sleep(pace::patience(Duration::from_secs(1)));
+    let work = || std::thread::sleep(Duration::from_secs(1));
     let above = || some(&group);
     let level = Options { depth: Some(1), ..everything() };
     assert!(compare(&group.path, &[(CPU_SOME, &above)], &level, TICK_NS, work)[0] > 0);
