@@ -144,7 +144,8 @@ fn what_is_installed_is_whole_and_can_be_removed() {
         assert!(page.extension().is_none_or(|ending| ending != "md") || documents.contains(&installed), "{page:?}");
     }
     // Without what only debuggers read.
-    let symbols = Command::new("objdump").arg("--syms").arg(scratch.0.join("usr/bin/topstat")).output().expect("objdump");
+    let symbols =
+        Command::new("objdump").arg("--syms").arg(scratch.0.join("usr/bin/topstat")).output().expect("objdump");
     let symbols = String::from_utf8_lossy(&symbols.stdout);
     assert!(symbols.contains("no symbols"), "{}", &symbols[..symbols.len().min(500)]);
     make("uninstall", &scratch.0);
