@@ -376,8 +376,9 @@ fn short_slices() -> bool {
 }
 
 fn real_time(priority: i32) -> Result<(), Error> {
-    // SAFETY: the structure is plain, and lives as long as the call.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: priority }) } {
+    // The call itself: musl's function refuses always. The kernel's structure is one integer.
+    // SAFETY: the integer lives as long as the call.
+    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) } {
         0 => Ok(()),
         _ => Err(kernel(format!(
             "make the consumer a real-time thread of priority {priority} (it takes CAP_SYS_NICE)"

@@ -49,10 +49,22 @@ impl Host {
         names
     }
 
+    /// The folders that exist, without those that are links to folders before them: `/lib` is `/usr/lib` on most hosts.
+    pub fn distinct<'a>(&self, folders: &[&'a str]) -> Vec<&'a str> {
+        let mut seen = Vec::new();
+        let mut is_new = |folder: &&&str| {
+            let Ok(real) = self.at(folder).canonicalize() else { return false };
+            let is_new = !seen.contains(&real);
+            seen.push(real);
+            is_new
+        };
+        folders.iter().filter(|folder| is_new(folder)).copied().collect()
+    }
+
     /// The program, its copies, and the package that it came with.
     pub fn installed(&self) -> Vec<Check> {
-        let copies: Vec<_> = PROGRAMS.map(|folder| format!("{folder}/topstat")).into_iter().collect();
-        let copies: Vec<_> = copies.into_iter().filter(|path| self.at(path).is_file()).collect();
+        let copies = self.distinct(&PROGRAMS).into_iter().map(|folder| format!("{folder}/topstat"));
+        let copies: Vec<_> = copies.filter(|path| self.at(path).is_file()).collect();
         let own = fs::read_link(self.at("/proc/self/exe")).map(|path| path.display().to_string());
         let own = own.unwrap_or_else(|_| "its path is unknown: /proc can't be read".to_owned());
         let program = match copies.as_slice() {
@@ -118,7 +130,7 @@ impl Host {
                 NAME,
                 Outcome::Degraded,
                 format!("{access}: others than root may reach what is pinned"),
-                "topstat unload, and chmod 700 of the mounted BPF file system",
+                "mount the BPF file system for root alone: mount -t bpf -o mode=700 bpf /sys/fs/bpf",
             ),
         }];
         match status {

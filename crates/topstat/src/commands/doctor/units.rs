@@ -21,10 +21,11 @@ const GROUPS: [&str; 3] =
 /// A line for each unit of topstat.
 pub fn checks(host: &Host) -> Vec<Check> {
     let mut units: Vec<(String, &str)> = Vec::new();
-    for folder in FOLDERS {
+    let folders = host.distinct(&FOLDERS);
+    for folder in &folders {
         for name in host.names(folder).into_iter().filter(|name| is_unit(name)) {
             if !units.iter().any(|(unit, _)| *unit == name) {
-                units.push((name, folder));
+                units.push((name, *folder));
             }
         }
     }
@@ -32,14 +33,14 @@ pub fn checks(host: &Host) -> Vec<Check> {
     if units.is_empty() {
         return vec![ok("units", "none are installed")];
     }
-    units.iter().map(|(name, folder)| check(host, name, folder)).collect()
+    units.iter().map(|(name, folder)| check(host, name, folder, &folders)).collect()
 }
 
 fn is_unit(name: &str) -> bool {
     name.starts_with("topstat") && (name.ends_with(".service") || name.ends_with(".socket"))
 }
 
-fn check(host: &Host, name: &str, folder: &str) -> Check {
+fn check(host: &Host, name: &str, folder: &str, folders: &[&str]) -> Check {
     let file = format!("{folder}/{name}");
     let Some(text) = host.read(&file) else {
         return line(name, Outcome::Unknown, format!("{file} can't be read, or is masked"), "");
@@ -48,7 +49,7 @@ fn check(host: &Host, name: &str, folder: &str) -> Check {
     if let Some(pid) = pid(host, name) {
         found.push(format!("runs, pid {pid}"));
     }
-    let changes: usize = FOLDERS.iter().map(|folder| host.names(format!("{folder}/{name}.d")).len()).sum();
+    let changes: usize = folders.iter().map(|folder| host.names(format!("{folder}/{name}.d")).len()).sum();
     if changes > 0 {
         found.push(format!("changed by {changes} files (systemctl cat {name})"));
     }
