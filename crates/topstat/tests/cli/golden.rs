@@ -85,7 +85,7 @@ fn wrong_usage() {
         "frobnicate",
         "tcp_v4/conns_pps",
         "--frobnicate",
-        "top",
+        "top -n 5",
         "top tcp_v4/conn_pps",
         "top tcpv4/conns_pps",
         "top tcp_v4",

@@ -8,17 +8,19 @@ use rustix::process::Signal;
 use crate::emulated::Terminal;
 use crate::program::demo;
 
+/// The table that the tests begin with.
+const TABLE: &str = "tcp_v4/conns_pps";
+
 fn start(rows: u16, columns: u16) -> Terminal {
     let nowhere = "/nonexistent";
     let mut view = Command::new(demo());
-    view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere]);
+    view.args(["view", "0.1", "--table", TABLE, "--mount", nowhere, "--pins", nowhere]);
     Terminal::start(view, (rows, columns))
 }
 
 #[test]
 fn keys_go_in_and_the_screen_shows_what_they_do() {
     let mut terminal = start(40, 120);
-    // Without a daemon the view begins with the table that is loaded.
     terminal.wait_for("tcp_v4/conns_pps");
     terminal.wait_for("LIVE");
     assert!(!terminal.echoes());
@@ -35,6 +37,8 @@ fn keys_go_in_and_the_screen_shows_what_they_do() {
     terminal.press("?");
     terminal.wait_for("over time");
     terminal.press("o");
+    terminal.wait_for("CPU, % of all CPUs");
+    terminal.press("0");
     terminal.wait_for("not loaded: Enter loads it");
     terminal.press("\x1b[B\r");
     terminal.wait_for("rows proven");
@@ -58,7 +62,9 @@ fn colours_are_those_of_the_terminal_and_none_where_none_are_wanted() {
         (vec![("COLORTERM", "truecolor")], &["--color", "never"], Color::Default),
     ] {
         let mut view = Command::new(demo());
-        view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere]).args(options).envs(environment.clone());
+        view.args(["view", "0.1", "--table", TABLE, "--mount", nowhere, "--pins", nowhere])
+            .args(options)
+            .envs(environment.clone());
         let mut terminal = Terminal::start(view, (24, 80));
         terminal.wait_for("rows proven");
         let background = terminal.screen().cell(0, 1).unwrap().bgcolor();
@@ -80,7 +86,7 @@ fn what_is_shown_is_saved_as_a_document_and_written_over_nothing() {
     std::fs::create_dir_all(&folder).unwrap();
     let nowhere = "/nonexistent";
     let mut view = Command::new(demo());
-    view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere]).current_dir(&folder);
+    view.args(["view", "0.1", "--table", TABLE, "--mount", nowhere, "--pins", nowhere]).current_dir(&folder);
     let mut terminal = Terminal::start(view, (24, 120));
     terminal.wait_for("rows proven");
     terminal.press(" ");

@@ -307,7 +307,7 @@ fn a_history_alone_is_viewed() {
     // The last record, which is marked as not live.
     terminal.wait_for(" LAST ");
     terminal.wait_for("topstat · history");
-    terminal.press("\tx\r");
+    terminal.press("0\tx\r");
     terminal.wait_for("tcp_v4/conns_pps  total 822  other 7");
     terminal.wait_for("all 1 rows proven");
     terminal.wait_for("kept since ");

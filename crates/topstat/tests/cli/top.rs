@@ -85,11 +85,16 @@ fn a_pipe_gets_raw_numbers_and_all_rows() {
 }
 
 #[test]
-fn without_a_command_a_pipe_gets_one_snapshot_too() {
-    let mut console = FakeConsole::pipe();
-    assert_eq!(console.run("", &mut Fake::default()), Exit::Done);
-    assert!(console.written().starts_with("tcp_v4/conns_pps  "));
-    assert_eq!(console.waited, ms(&[1000]));
+fn without_a_table_a_pipe_gets_one_summary() {
+    for line in ["", "top"] {
+        let mut console = FakeConsole::pipe();
+        assert_eq!(console.run(line, &mut Fake::default()), Exit::Done);
+        let text = console.written();
+        for title in ["CPU, % of all CPUs", "network, bit/s", "disk, byte/s", "ended in the last 10 s"] {
+            assert!(text.contains(&format!("\n\n{title}")), "{title}: {text}");
+        }
+        assert_eq!(console.waited, ms(&[1000]));
+    }
 }
 
 #[test]
@@ -104,7 +109,7 @@ fn a_larger_n_makes_a_larger_table() {
 
 #[test]
 fn a_terminal_is_refreshed_in_place_until_ctrl_c() {
-    for line in ["", "top tcp_v4/conns_pps"] {
+    for line in ["top tcp_v4/conns_pps"] {
         let mut console = FakeConsole::terminal(24, 120);
         console.wakes = [Wake::Deadline, Wake::Deadline, Wake::Stop].into();
         let mut fake = Fake::default();
