@@ -87,7 +87,7 @@ EXAMPLES
   topstat watch 'net_procs/bps share > 0.5 for 30s' --exec ./alert
   topstat ls                                     which samples and tables there are
   topstat check                                  what this kernel and this user allow
-  topstat doctor --archive report.tar.gz         also what is installed and pinned, for a report of a fault
+  topstat doctor --archive report.tar.gz         all that a report of a fault needs
 
 EXIT CODES
   0  done, and all that was printed is whole; also after Ctrl-C or SIGTERM, and after a closed pipe
