@@ -67,7 +67,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 EXAMPLES
-  topstat                                        what is at the top now, and all tables; ? shows the keys
+  topstat                                        what is at the top now; ? shows the keys
   topstat top                                    what is at the top now, as text
   topstat top tcp/conns_bps 2                    by bits per second, IPv4 and IPv6, every 2 seconds
   topstat top tcp_v4/conns_retrans -n 10         who retransmits

@@ -67,7 +67,7 @@ impl Feed for Trap {
 fn show(panics: &str) {
     let instant = |_: &str, _| panic!("the clock fell into the trap");
     let look = Look { colors: Colors::None, utf8: true };
-    let options = Options { table: None, interval: Duration::from_secs(1), look, instant };
+    let options = Options { table: Some("trap/door".to_owned()), interval: Duration::from_secs(1), look, instant };
     let ended = topstat_tui::run(&mut Trap { panics_when_read: panics == "read" }, options, App::names_of_paths());
     panic!("the view has ended without a panic: {ended:?}");
 }

@@ -48,7 +48,7 @@ fn data_goes_to_stdout_and_exits_with_0() {
 
 #[test]
 fn wrong_usage_goes_to_stderr_and_exits_with_2() {
-    for line in ["frobnicate", "top", "top tcp/conns_pps abc", "top tcp_v4/conn_pps", "ls nothing", "tasks -n 0"] {
+    for line in ["frobnicate", "top -n 5", "top tcp/conns_pps abc", "top tcp_v4/conn_pps", "ls nothing", "tasks -n 0"] {
         let output = topstat(line).output().unwrap();
         assert_eq!(code(&output), Some(2), "{line}");
         assert!(output.stdout.is_empty(), "{line}");

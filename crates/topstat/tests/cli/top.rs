@@ -109,7 +109,7 @@ fn a_larger_n_makes_a_larger_table() {
 
 #[test]
 fn a_terminal_is_refreshed_in_place_until_ctrl_c() {
-    for line in ["top tcp_v4/conns_pps"] {
+    for line in ["top tcp_v4/conns_pps", "top tcp_v4/conns_pps 1"] {
         let mut console = FakeConsole::terminal(24, 120);
         console.wakes = [Wake::Deadline, Wake::Deadline, Wake::Stop].into();
         let mut fake = Fake::default();
@@ -170,7 +170,7 @@ fn the_tiniest_terminal_shows_something() {
 fn ctrl_z_gives_the_terminal_back_for_a_while() {
     let mut console = FakeConsole::terminal(24, 120);
     console.wakes = [Wake::Deadline, Wake::Suspend, Wake::Stop].into();
-    console.run("", &mut Fake::default());
+    console.run("top tcp_v4/conns_pps", &mut Fake::default());
     assert_eq!(console.suspended, 1);
     let [first, left, again, last] = &console.writes[..] else { panic!("{:?}", console.writes) };
     assert!(first.starts_with(HIDE_CURSOR) && again.starts_with(HIDE_CURSOR));
@@ -183,7 +183,7 @@ fn a_dumb_terminal_gets_one_after_the_other() {
     let mut console = FakeConsole::terminal(10, 120);
     console.facts.dumb = true;
     console.wakes = [Wake::Deadline, Wake::Deadline, Wake::Stop].into();
-    console.run("", &mut Fake::default());
+    console.run("top tcp_v4/conns_pps", &mut Fake::default());
     assert_eq!(console.writes.len(), 2);
     assert!(!console.written().contains('\x1b'));
     assert!(console.writes[1].starts_with("\ntcp_v4/conns_pps"));
@@ -193,7 +193,9 @@ fn a_dumb_terminal_gets_one_after_the_other() {
 #[test]
 fn no_color_leaves_what_moves_the_cursor() {
     let no_color = Facts { no_color: true, ..FakeConsole::terminal(1, 1).facts };
-    for (line, facts) in [("--color never", FakeConsole::terminal(1, 1).facts), ("", no_color)] {
+    for (line, facts) in
+        [("--color never top tcp_v4/conns_pps", FakeConsole::terminal(1, 1).facts), ("top tcp_v4/conns_pps", no_color)]
+    {
         let mut console = FakeConsole::terminal(24, 120);
         console.facts = facts;
         console.wakes = [Wake::Deadline, Wake::Stop].into();
@@ -285,7 +287,7 @@ fn a_broken_output_ends_it() {
 fn a_failed_snapshot_gives_the_terminal_back() {
     let mut console = FakeConsole::terminal(24, 80);
     let mut fake = Fake { fail_at: Some(2), ..Fake::default() };
-    assert_eq!(console.run("", &mut fake), Exit::Failed);
+    assert_eq!(console.run("top tcp_v4/conns_pps", &mut fake), Exit::Failed);
     assert!(console.written().ends_with(SHOW_CURSOR));
     assert!(
         console.notes.ends_with("topstat: cannot take a snapshot of tcp_v4/conns_pps: Invalid argument (EINVAL)\n")
