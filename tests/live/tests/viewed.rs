@@ -127,7 +127,7 @@ fn line_with(terminal: &Terminal, wanted: &[&str]) -> Option<Vec<String>> {
 
 /// At 80 columns and 24 lines, each question takes one screen or a few keys, and the answer is the one of /proc and of the test.
 fn the_first_screen_shows_the_host() {
-    let daemon = daemon();
+    let daemon = Daemon::start();
     let busy = Busy::new(4);
     let mut spinner = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
     let mut terminal = Terminal::start(view("topstat", &daemon), (24, 80));

@@ -83,7 +83,7 @@ pub fn share_text(share: f64, cells: u16, look: Look) -> String {
         return "#".repeat(steps.div_ceil(8));
     }
     let mut text = "█".repeat(steps / 8);
-    if steps % 8 > 0 {
+    if !steps.is_multiple_of(8) {
         text.push(EIGHTHS[steps % 8]);
     }
     text

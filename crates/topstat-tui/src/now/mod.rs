@@ -261,7 +261,7 @@ impl App {
                 _ => format!("none is like {}", self.filter.text()),
             });
         }
-        found.sort_by(|(a, _), (b, _)| b.cmp(a));
+        found.sort_by_key(|(value, _)| std::cmp::Reverse(*value));
         Content { lines: found.into_iter().take(most).map(|(_, line)| line).collect(), others: None, said: None }
     }
 

@@ -53,7 +53,7 @@ impl App {
                 }
             }
         }
-        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all.sort_by_key(|(rank, _)| *rank);
         all.into_iter().take(MOST).map(|(_, found)| found).collect()
     }
 
