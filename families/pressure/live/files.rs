@@ -161,7 +161,7 @@ fn waits_for_cpus_are_those_of_cpu_pressure() {
     let some = || pressure(group.folder(), "cpu.pressure", "some");
     let full = || pressure(group.folder(), "cpu.pressure", "full");
     let _busy = crowd(group.folder());
-    for _ in 0..3 {
+    for _ in 0..pace::work(3, 1) {
         // Less than the time after which the kernel sums up by itself, and more.
         for ms in [300, 2500] {
             let tables: [(&str, &dyn Fn() -> u64); 2] = [(CPU_SOME, &some), (CPU_FULL, &full)];
@@ -325,7 +325,7 @@ fn groups_may_come_and_go() {
             }
             made
         });
-        let until = Instant::now() + pace::patience(Duration::from_secs(4));
+        let until = Instant::now() + Duration::from_secs(4);
         while Instant::now() < until {
             for path in &there {
                 // Each snapshot is checked.
