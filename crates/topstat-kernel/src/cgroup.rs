@@ -60,6 +60,15 @@ pub fn v1_controller() -> Option<V1Controller> {
     [V1Controller::Memory, V1Controller::Cpu, V1Controller::Pids].into_iter().find(|c| v1_mount(*c).is_some())
 }
 
+/// The path of a control group below the root of its hierarchy.
+fn below_root(path: &str) -> io::Result<&Path> {
+    let below = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
+    match below.components().all(|part| matches!(part, std::path::Component::Normal(_))) {
+        true => Ok(below),
+        false => Err(io::Error::other("it is no path of a cgroup")),
+    }
+}
+
 /// The controllers that this kernel has, in v2's hierarchy or in v1's.
 pub fn controllers() -> Vec<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -116,11 +125,8 @@ pub fn root_path() -> PathBuf {
 /// There is no control group of this path.
 pub fn find(path: &str) -> io::Result<(u64, u32)> {
     let mount = v2_mount().ok_or_else(|| io::Error::other("no hierarchy of version 2 is mounted"))?;
-    let below: PathBuf = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path)).into();
-    if below.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-        return Err(io::Error::other("it is no path of a cgroup"));
-    }
-    let found = rustix::fs::stat(mount.mount_point.join(&below))?;
+    let below = below_root(path)?;
+    let found = rustix::fs::stat(mount.mount_point.join(below))?;
     // On 64-bit hosts the inode number is the id.
     Ok((found.st_ino, below.components().count() as u32))
 }
@@ -135,8 +141,8 @@ pub fn number(path: &str) -> io::Result<u64> {
     match (&found, v1_controller().and_then(v1_mount)) {
         (Ok((id, 1..)), _) | (Ok((id, _)), None) => Ok(*id),
         (_, Some(mount)) => {
-            let below = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path)).to_owned();
-            let group = rustix::fs::stat(mount.mount_point.join(below)).map(|group| group.st_ino | GROUP_V1);
+            let group =
+                rustix::fs::stat(mount.mount_point.join(below_root(path)?)).map(|group| group.st_ino | GROUP_V1);
             group.or_else(|error| found.map(|(id, _)| id).map_err(|_| error.into()))
         }
         (Err(_), None) => found.map(|(id, _)| id),

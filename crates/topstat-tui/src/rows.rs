@@ -125,9 +125,7 @@ impl Ended {
 
 /// The rows of a reading that the filter chooses, in this order, and after them the ended rows that it chooses.
 pub fn shown(reading: Arc<Snapshot>, ended: &Ended, filter: &Filter, sort: SortBy, reverse: bool) -> Rows {
-    // A filter that does not apply to this table matches none of its rows.
-    let chosen_by = RowFilter::new(std::slice::from_ref(filter), &reading).ok();
-    let chosen = |row: &Row| filter.is_empty() || chosen_by.as_ref().is_some_and(|filter| filter.matches(row));
+    let chosen = chosen_by(filter, &reading);
     let rows = &reading.rows;
     let mut places: Vec<_> = (0..rows.len()).filter(|place| chosen(&rows[*place])).collect();
     // The sort is stable: equal rows stay in the order of ranks.
@@ -137,6 +135,12 @@ pub fn shown(reading: Arc<Snapshot>, ended: &Ended, filter: &Filter, sort: SortB
     });
     let ended = ended.rows.iter().filter(|(_, row)| chosen(row)).cloned().collect();
     Rows { reading: Some(reading), places, ended }
+}
+
+/// Whether a filter chooses a row of this reading. A filter that does not apply to its table chooses none.
+pub fn chosen_by<'a>(filter: &'a Filter, reading: &Snapshot) -> impl Fn(&Row) -> bool + use<'a> {
+    let of_table = RowFilter::new(std::slice::from_ref(filter), reading).ok();
+    move |row| filter.is_empty() || of_table.as_ref().is_some_and(|of_table| of_table.matches(row))
 }
 
 fn compare(a: &Row, b: &Row, sort: SortBy) -> Ordering {

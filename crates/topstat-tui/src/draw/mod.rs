@@ -22,6 +22,7 @@ use topstat_model::{Snapshot, TableType, Unit, per_second, rfc3339};
 
 use crate::feed::Cost;
 use crate::state::{App, Asked, Screen, When};
+pub(crate) use bars::to_f64;
 use pen::Pen;
 pub use pen::{Colors, Look};
 

@@ -3,6 +3,7 @@
 
 use topstat_model::Unit;
 
+use crate::draw::to_f64;
 use crate::host::Host;
 
 /// A line of the host.
@@ -110,10 +111,4 @@ fn disk(now: &Host, all: &[&Host]) -> Measure {
         last: pressure(now.pressure.io),
         heat: disk.busiest.map_or(0.0, |(_, busy)| busy),
     }
-}
-
-/// Figures for display need no more than 53 bits.
-#[allow(clippy::cast_precision_loss)]
-fn to_f64(value: u64) -> f64 {
-    value as f64
 }

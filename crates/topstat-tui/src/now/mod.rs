@@ -9,10 +9,13 @@ mod network;
 mod text;
 mod trust;
 
+use std::sync::Arc;
+
 use topstat_model::counters::is_trouble;
 use topstat_model::{Field, Row, Snapshot, Unit, per_second};
 
-use crate::rows::ObjectId;
+use crate::draw::to_f64;
+use crate::rows::{ObjectId, chosen_by};
 use crate::state::App;
 
 pub use measure::{Measure, measures};
@@ -109,6 +112,9 @@ pub struct Line {
     pub of: Option<(usize, ObjectId)>,
 }
 
+/// The place of a table among all tables, its reading, and the word that its panel has for it.
+type Reading = (usize, Arc<Snapshot>, &'static str);
+
 /// The content of a panel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Content {
@@ -184,7 +190,8 @@ impl App {
         };
         let is_idle = |row: &&Row| snapshot.column("pid").is_some_and(|pid| row.object[pid] == Field::U64(IDLE));
         let idle: u64 = snapshot.rows.iter().filter(is_idle).map(|row| row.value).sum();
-        let rows: Vec<_> = snapshot.rows.iter().filter(|row| !is_idle(row) && self.passes(&snapshot, row)).collect();
+        let chosen = chosen_by(&self.filter, &snapshot);
+        let rows: Vec<_> = snapshot.rows.iter().filter(|row| !is_idle(row) && chosen(row)).collect();
         if rows.is_empty() {
             return Content::said(self.nothing(&snapshot, panel));
         }
@@ -202,11 +209,24 @@ impl App {
         Content { lines, others, said: None }
     }
 
-    /// Whether the filter keeps a row. A filter for columns that the table lacks keeps none.
-    fn passes(&self, snapshot: &Snapshot, row: &Row) -> bool {
-        use topstat_model::filter::RowFilter;
-        self.filter.is_empty()
-            || RowFilter::new(std::slice::from_ref(&self.filter), snapshot).is_ok_and(|filter| filter.matches(row))
+    /// The readings of the tables of a panel, each with the word that the panel has for its table.
+    ///
+    /// # Errors
+    ///
+    /// When no table can be shown: why the first one can't.
+    fn readings(&self, panel: Panel) -> Result<Vec<Reading>, String> {
+        let (mut found, mut wrong) = (Vec::new(), None);
+        for (_, path, word) in TABLES.iter().filter(|(of, ..)| *of == panel) {
+            let Some(table) = self.table_at(path) else { continue };
+            match self.shown(table) {
+                Ok(snapshot) => found.push((table, snapshot, *word)),
+                Err(why) => wrong = wrong.or(Some(why)),
+            }
+        }
+        match wrong {
+            Some(why) if found.is_empty() => Err(why),
+            _ => Ok(found),
+        }
     }
 
     /// Why a panel has no lines, in a few words.
@@ -227,19 +247,13 @@ impl App {
 
     fn waits(&self, most: usize) -> Content {
         let mut found: Vec<(u64, Line)> = Vec::new();
-        let mut said = None;
-        let mut any = false;
-        for (_, path, cause) in TABLES.iter().filter(|(panel, ..)| *panel == Panel::Waits) {
-            let Some(table) = self.table_at(path) else { continue };
-            let snapshot = match self.shown(table) {
-                Ok(snapshot) => snapshot,
-                Err(why) => {
-                    said.get_or_insert(why);
-                    continue;
-                }
-            };
-            any = true;
-            for row in snapshot.rows.iter().filter(|row| self.passes(&snapshot, row)).take(most) {
+        let readings = match self.readings(Panel::Waits) {
+            Ok(readings) => readings,
+            Err(why) => return Content::said(why),
+        };
+        for (table, snapshot, cause) in readings {
+            let chosen = chosen_by(&self.filter, &snapshot);
+            for row in snapshot.rows.iter().filter(|row| chosen(row)).take(most) {
                 let per_second = per_second(row.value, snapshot.period_ms);
                 // A wait of less than a thousandth of the time is none that an operator looks for.
                 if per_second >= 1e6 {
@@ -247,7 +261,7 @@ impl App {
                     let line = Line {
                         figure,
                         share: per_second / 1e9,
-                        more: (*cause).to_owned(),
+                        more: cause.to_owned(),
                         ..Line::of(self, &snapshot, table, row)
                     };
                     found.push((row.value, line));
@@ -255,10 +269,9 @@ impl App {
             }
         }
         if found.is_empty() {
-            return Content::said(match said {
-                Some(why) if !any => why,
-                _ if self.filter.is_empty() => "no process waits".to_owned(),
-                _ => format!("none is like {}", self.filter.text()),
+            return Content::said(match self.filter.is_empty() {
+                true => "no process waits".to_owned(),
+                false => format!("none is like {}", self.filter.text()),
             });
         }
         found.sort_by_key(|(value, _)| std::cmp::Reverse(*value));
@@ -267,21 +280,15 @@ impl App {
 
     fn rising(&self, most: usize) -> Content {
         let mut found: Vec<(f64, Line)> = Vec::new();
-        let mut said = None;
-        let mut any = false;
-        for (_, path, what) in TABLES.iter().filter(|(panel, ..)| *panel == Panel::Rising) {
-            let Some(table) = self.table_at(path) else { continue };
-            let snapshot = match self.shown(table) {
-                Ok(snapshot) => snapshot,
-                Err(why) => {
-                    said.get_or_insert(why);
-                    continue;
-                }
-            };
-            any = true;
+        let readings = match self.readings(Panel::Rising) {
+            Ok(readings) => readings,
+            Err(why) => return Content::said(why),
+        };
+        for (table, snapshot, what) in readings {
+            let chosen = chosen_by(&self.filter, &snapshot);
             for row in &snapshot.rows {
                 let counter = text(&snapshot, row, "counter");
-                if !counter.is_empty() && !is_trouble(&counter) || !self.passes(&snapshot, row) {
+                if !counter.is_empty() && !is_trouble(&counter) || !chosen(row) {
                     continue;
                 }
                 let rate = per_second(row.value, snapshot.period_ms);
@@ -289,15 +296,12 @@ impl App {
                 line.figure = format!("+{}", snapshot.unit.human_rate(rate));
                 let of = snapshot.sample.trim_start_matches("snmp_");
                 (line.name, line.more) =
-                    if counter.is_empty() { (line.name, (*what).to_owned()) } else { (counter, of.to_owned()) };
+                    if counter.is_empty() { (line.name, what.to_owned()) } else { (counter, of.to_owned()) };
                 found.push((rate, line));
             }
         }
         if found.is_empty() {
-            return Content::said(match said {
-                Some(why) if !any => why,
-                _ => "none rises".to_owned(),
-            });
+            return Content::said("none rises");
         }
         found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let largest = found.first().map_or(1.0, |(rate, _)| rate.max(1e-9));
@@ -349,7 +353,6 @@ fn text(snapshot: &Snapshot, row: &Row, name: &str) -> String {
 }
 
 /// A part of a total, from 0 to 1.
-#[allow(clippy::cast_precision_loss)] // a figure for people
 fn share(value: u64, total: u64) -> f64 {
-    value as f64 / total.max(1) as f64
+    to_f64(value) / to_f64(total.max(1))
 }

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use topstat_model::{Field, Row, Snapshot, per_second};
 
 use super::{Content, Line, Panel, TABLES, share};
+use crate::rows::chosen_by;
 use crate::state::App;
 
 /// An end of a connection.
@@ -90,7 +91,8 @@ pub fn panel(app: &App, most: usize) -> Content {
         _ => None,
     };
     // Each row, and the row of the other end of its connection.
-    let rows: Vec<_> = snapshot.rows.iter().filter(|row| app.passes(&snapshot, row)).collect();
+    let chosen = chosen_by(&app.filter, &snapshot);
+    let rows: Vec<_> = snapshot.rows.iter().filter(|row| chosen(row)).collect();
     if rows.is_empty() {
         return Content::said(app.nothing(&snapshot, Panel::Network));
     }

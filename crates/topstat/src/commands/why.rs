@@ -12,7 +12,7 @@ use super::live;
 use crate::args::record::DEFAULT_HISTORY;
 use crate::args::why::WhyArgs;
 use crate::backend::Backend;
-use crate::console::{Console, Wake};
+use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::{instant, names, resolve};
 
@@ -20,8 +20,6 @@ use crate::{instant, names, resolve};
 const WIDTH: u16 = 120;
 /// More lines than an object of all tables has.
 const LINES: u16 = 500;
-/// How long tables that are loaded for this command count: their period.
-const COUNTED: std::time::Duration = std::time::Duration::from_secs(1);
 
 pub fn run(args: &WhyArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     let tables = resolve::tables(&topstat_kernel::samples(), &args.table, None)?;
@@ -38,14 +36,8 @@ pub fn run(args: &WhyArgs, backend: &mut dyn Backend, console: &mut dyn Console)
     read(&mut app, &mut feed);
     if app.origin.loads && is_dynamic {
         // The first reading has loaded the table, whose window is empty.
-        let until = console.now() + COUNTED;
-        let wait = |source| Error::System { what: "wait for the next reading", source };
-        loop {
-            match console.wait_until(until).map_err(wait)? {
-                Wake::Deadline => break,
-                Wake::Stop | Wake::Closed => return Ok(Exit::Done),
-                Wake::Resized | Wake::Ready | Wake::Suspend => {}
-            }
+        if !live::count_for_a_period(console)? {
+            return Ok(Exit::Done);
         }
         read(&mut app, &mut feed);
     }

@@ -15,7 +15,7 @@ use topstat_tui::{Colors, Feed, Look, TableMeta};
 use crate::args::ColorWhen;
 use crate::args::view::ViewArgs;
 use crate::backend::Backend;
-use crate::console::Console;
+use crate::console::{Console, Wake};
 use crate::daemon::client::{Client, catalogue};
 use crate::daemon::tree::value::Setting as TreeSetting;
 use crate::daemon::tree::{Entry as TreeEntry, File, Tree};
@@ -84,6 +84,28 @@ fn find<'a>(
 pub fn present<'a>(mount: &Path, pins: &Path, history: &Path, backend: &'a mut dyn Backend) -> impl Feed + 'a {
     let client = Client::reach(mount, pins, backend);
     LiveFeed::new(client, Records::new(history, None), backend)
+}
+
+/// The time that figures are about: a period of tables that a command has loaded, and the time between two looks at the host.
+const COUNTED: Duration = Duration::from_secs(1);
+
+/// Waits until tables that were loaded a moment ago have counted for a period. Returns false where the user has ended the program
+/// before.
+///
+/// # Errors
+///
+/// When the system can't wait.
+pub fn count_for_a_period(console: &mut dyn Console) -> Result<bool, Error> {
+    let until = console.now() + COUNTED;
+    let wait = |source| Error::System { what: "wait for the next reading", source };
+    loop {
+        match console.wait_until(until).map_err(wait)? {
+            Wake::Deadline => return Ok(true),
+            Wake::Stop | Wake::Closed => return Ok(false),
+            Wake::Resized | Wake::Ready => {}
+            Wake::Suspend => console.suspend().map_err(|source| Error::System { what: "suspend", source })?,
+        }
+    }
 }
 
 /// The feed of the records alone.

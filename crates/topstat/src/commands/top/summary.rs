@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat top` without a table: the first screen of the live view as text, once.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use topstat_tui::host::Looker;
 use topstat_tui::state::When;
@@ -10,13 +10,9 @@ use topstat_tui::{App, Feed, now};
 use crate::args::TopArgs;
 use crate::backend::Backend;
 use crate::commands::live;
-use crate::console::{Console, Wake};
+use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::{instant, names};
-
-/// The time that the figures are about: a period of tables that are loaded for this command, and the time between the two looks at
-/// the host.
-const COUNTED: Duration = Duration::from_secs(1);
 
 pub fn run(args: &TopArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     if !args.choice.wanted.is_empty() || args.choice.only.is_some() {
@@ -79,15 +75,8 @@ fn watch(app: &mut App, feed: &mut dyn Feed, console: &mut dyn Console) -> Resul
     }
     let mut looker = Looker::default();
     looker.look();
-    let wait = |source| Error::System { what: "wait for the next reading", source };
-    let until = console.now() + COUNTED;
-    loop {
-        match console.wait_until(until).map_err(wait)? {
-            Wake::Deadline => break,
-            Wake::Stop | Wake::Closed => return Ok(false),
-            Wake::Resized | Wake::Ready => {}
-            Wake::Suspend => console.suspend().map_err(|source| Error::System { what: "suspend", source })?,
-        }
+    if !live::count_for_a_period(console)? {
+        return Ok(false);
     }
     if let Some(host) = looker.look() {
         app.host(SystemTime::now(), host);
