@@ -514,6 +514,7 @@ TS_APART int obs_keep(u32 number, u64 self, u64 id)
 
 	if (!obs_begin_total(&x, number, 0))
 		return 0;
+	x.claimed = ts_bank_enter(x.bank); /* a kept row takes a place in the order */
 	for (table = 0; table < TS_BANK_TABLES; table++)
 		obs_keep_in(number, table, self, id, x.claimed);
 	obs_end(&x);

@@ -12,6 +12,7 @@ use serde_json::json;
 use topstat_model::{Format, Snapshot, json as document};
 
 use crate::api;
+use crate::live::SHARED;
 use crate::query::{Query, Rows};
 use crate::route::Answer;
 use crate::server::{self, App, MOST_STREAMS};
@@ -102,7 +103,9 @@ async fn events(
             Err(fault) => event(&mut text, "fault", &line(&json!({ "error": fault.to_string() }))),
         }
         sender.send_data(text.into()).await?;
-        tokio::time::sleep(until_next(SystemTime::now(), interval)).await;
+        // Sooner, it would be sent the documents of this round again.
+        let next = until_next(SystemTime::now(), interval);
+        tokio::time::sleep(if next > SHARED { next } else { next + interval }).await;
     }
 }
 

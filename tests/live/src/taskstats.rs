@@ -123,8 +123,8 @@ fn waits(bytes: &[u8]) -> Waits {
 const SWITCH: &str = "/proc/sys/kernel/task_delayacct";
 
 /// The lock of the switch, and its value before the first test set it. The switch belongs to the host, and tests run beside each
-/// other. Tests that want it on share the lock, and the last one restores the value.
-const LOCK: &str = "topstat-live-accounting.lock";
+/// other. Tests that want it on share the lock, and the last one restores the value. Not below TMPDIR: each test has its own.
+const LOCK: &str = "/tmp/topstat-live-accounting.lock";
 
 /// Switches the kernel's accounting on or off, as long as this value lives. The kernel accounts for tasks that start in this
 /// time.
@@ -140,8 +140,7 @@ impl Accounting {
 
     /// Switches the accounting on or off. Waits for tests that need the opposite.
     pub fn set(on: bool) -> Self {
-        let path = std::env::temp_dir().join(LOCK);
-        let lock = File::options().read(true).write(true).create(true).truncate(false).open(path).expect(LOCK);
+        let lock = File::options().read(true).write(true).create(true).truncate(false).open(LOCK).expect(LOCK);
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let before = std::fs::read(SWITCH).expect(SWITCH);
             lock.write_all_at(&before[..1], 0).expect(LOCK);
