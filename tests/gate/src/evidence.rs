@@ -76,7 +76,7 @@ fn command(gate: &Gate, single: &Single<'_>, on: On<'_>, runs: u32, programs: &[
                 gate.programs.iter().chain(programs).find(|program| program.target == "topstat-vm" && !program.test)?;
             let mut command = Command::new(gate.root.join(&runner.executable));
             command.args(["run", "--kernel", kernel, "--timeout", GUEST_SECONDS, "--", "sh", "-c"]);
-            command.arg("n=$1; shift; while [ \"$n\" -gt 0 ]; do \"$@\"; n=$((n - 1)); done; true").arg("sh");
+            command.arg("n=$1; shift; while [ \"$n\" -gt 0 ] && \"$@\"; do n=$((n - 1)); done; true").arg("sh");
             command.arg(runs.to_string()).arg(gate.root.join(&single.program.executable)).args(alone);
             command.current_dir(&gate.root);
             command
@@ -90,7 +90,7 @@ fn command(gate: &Gate, single: &Single<'_>, on: On<'_>, runs: u32, programs: &[
     })
 }
 
-/// Runs a test alone. `None`: it can't be run there, or there is no such test.
+/// Runs a test alone, this often or until it fails: one failure decides. `None`: it can't be run there, or there is no such test.
 fn repeat(gate: &Gate, case: &str, on: On<'_>, runs: u32) -> Result<Option<Repeated>> {
     let programs = match on {
         On::Commit => &gate.programs,
@@ -115,6 +115,9 @@ fn repeat(gate: &Gate, case: &str, on: On<'_>, runs: u32) -> Result<Option<Repea
         let broke_off = single.kernel.is_none() && !ran.succeeded() && failed == 0;
         repeated.runs += seen + u32::from(broke_off);
         repeated.failed += failed + u32::from(broke_off);
+        if repeated.failed > 0 {
+            break;
+        }
     }
     Ok((repeated.runs > 0).then_some(repeated))
 }

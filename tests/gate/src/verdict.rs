@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How a failure is judged: by runs of the failed test alone, on the commit and on its parent.
 
-/// Runs of a failed test on the commit where the change does not touch the test's own folder, and on the parent.
+/// The most runs of a failed test on the commit where the change does not touch the test's own folder, and on the parent.
 pub const RUNS: u32 = 5;
-/// Runs on the commit where the change touches the folder: a race that this change made may be rare.
+/// The most runs on the commit where the change touches the folder: a race that this change made may be rare.
 pub const RUNS_WHERE_TOUCHED: u32 = 20;
 /// More failed tests than this are no accident, and repeating them all would take too long.
 pub const MOST_REPEATED: usize = 20;
