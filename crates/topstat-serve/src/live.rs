@@ -204,12 +204,13 @@ impl Live {
     pub async fn shots_of(&self, tables: Vec<Arc<Table>>) -> Result<Vec<Result<Arc<Shot>, Fault>>, Fault> {
         self.read(move |source| {
             let paths: Vec<_> = tables.iter().map(|table| table.path()).collect();
-            let mut shots = Vec::with_capacity(paths.len());
+            let mut shots: Vec<_> = paths.iter().map(|_| None).collect();
             source.documents(&paths, &mut |number, document| {
                 let shot = document.and_then(|document| Shot::new(&tables[number], document));
-                shots.push(shot.map(Arc::new));
+                shots[number] = Some(shot.map(Arc::new));
             })?;
-            Ok(shots)
+            let unread = || Err(Fault::Unavailable("the source left the table out".to_owned()));
+            Ok(shots.into_iter().map(|shot| shot.unwrap_or_else(unread)).collect())
         })
         .await
     }

@@ -110,8 +110,8 @@ pub trait Source: Send + Sync + 'static {
     /// When there is no daemon, or its tree can't be read.
     fn tables(&self) -> Result<Vec<Table>, Fault>;
 
-    /// Reads tables by their paths, in this order, and hands each document (one line, as in docs/json.md), with its number, to
-    /// `each`. Errors of one table go to `each`.
+    /// Reads tables by their paths, and hands each document (one line, as in docs/json.md), with its number, to `each`, in any
+    /// order. Errors of one table go to `each`.
     ///
     /// # Errors
     ///

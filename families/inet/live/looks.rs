@@ -129,13 +129,13 @@ fn check(watch: &mut Watch, witness: &Witness, pairs: &[Pair], begin: &[(Key, Co
             let least = if path == BYTES { least.saturating_sub(1) } else { least };
             assert!((least..=most).contains(&value), "{title}, {path}: {key:?} has {value}, not {least} to {most}");
         }
-        let proven = view.snapshot.proven as usize;
+        let proven = view.snapshot.proven;
         let is_own = |key: &Key| begin.iter().any(|(own, _)| own == key);
-        let first_open = view.sockets.iter().skip(proven).find(|row| row.value > 0 && is_own(&row.key));
+        let first_open = view.sockets.iter().find(|row| row.rank > proven && is_own(&row.key));
         let right = if witness.others_opened(begin.len() as u64) > 0 {
             first_open.is_none()
         } else {
-            proven == view.sockets.len()
+            proven as usize == view.snapshot.rows.len()
         };
         // An amount that an interrupt pushed while its CPU was ordering another object may be larger than a row.
         assert!(right || view.snapshot.lost.contended > 0, "{title}: {}, {first_open:?}", view.summary());

@@ -51,21 +51,23 @@ struct Backend {
     tree: Tree,
     /// The errors that the tree may return to a call that makes, removes or renames a file.
     unchangeable: &'static [i32],
-    /// Whether dynamic tables keep rows of closed connections. Backends differ in nothing else.
+    /// Whether dynamic tables keep rows of closed connections.
     keeps: bool,
+    /// The files of a sample. Backends differ in nothing else.
+    of_a_sample: &'static [&'static str],
 }
 
 fn daemon() {
     let daemon = Daemon::start();
     let tree = daemon.tree();
     assert!(tree.read(&format!("{PPS}/dump")).contains("\nunkept\t"));
-    check(&Backend { tree, unchangeable: &[libc::EPERM], keeps: true });
+    check(&Backend { tree, unchangeable: &[libc::EPERM], keeps: true, of_a_sample: &["enabled", "json"] });
 }
 
 fn kernel_module() {
     let _modules = Modules::load(&["topstat_tcp"]);
     let unchangeable = &[libc::EPERM, libc::ENOENT, libc::EACCES];
-    check(&Backend { tree: Tree::at(Path::new(modules::ROOT)), unchangeable, keeps: false });
+    check(&Backend { tree: Tree::at(Path::new(modules::ROOT)), unchangeable, keeps: false, of_a_sample: &["enabled"] });
 }
 
 fn check(backend: &Backend) {
@@ -102,7 +104,7 @@ fn files_are_there(backend: &Backend) {
     };
     let set = |names: &[&str]| -> HashSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
     assert_eq!(mode("enabled"), FILE | 0o600);
-    assert_eq!(names(&tree.path("tcp_v4")), set(&[&TABLES[..], &["enabled"]].concat()));
+    assert_eq!(names(&tree.path("tcp_v4")), set(&[&TABLES[..], backend.of_a_sample].concat()));
     for (table, number) in TABLES.into_iter().zip(["1", "1", "2", "1"]) {
         let at = format!("tcp_v4/{table}");
         assert_eq!(mode(&at) & DIRECTORY, DIRECTORY);

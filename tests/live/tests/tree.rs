@@ -65,7 +65,11 @@ fn every_file_is_there_with_its_mode() {
     for sample in samples() {
         let tables: Vec<_> = sample.tables.iter().map(|table| table.name.as_str()).collect();
         let inside = names(&root.join(&sample.name));
-        assert_eq!(inside, set(&[&tables[..], &["enabled"]].concat()), "{}", sample.name);
+        assert_eq!(inside, set(&[&tables[..], &["enabled", "json"]].concat()), "{}", sample.name);
+        let documents = daemon.read(&format!("{}/json", sample.name));
+        let documents = documents.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let documents: Vec<_> = documents.map(|document| document["table"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(documents, tables, "{}: a line for each table", sample.name);
         assert_eq!(mode(&sample.name), DIRECTORY);
         assert_eq!(daemon.read(&format!("{}/enabled", sample.name)), "1\n");
         for table in &sample.tables {
@@ -167,8 +171,8 @@ fn tools_find_files_as_they_know_them() {
     let daemon = Daemon::start();
     let tables: usize = samples().iter().map(|sample| sample.tables.len()).sum();
     let samples = samples().len();
-    // Two files of the root show topstat's cost, beside its switch.
-    let files = 3 + samples + 8 * tables;
+    // Two files of the root show topstat's cost, beside its switch. A sample has its switch and all of its documents.
+    let files = 3 + 2 * samples + 8 * tables;
     let settings = 1 + samples + 4 * tables;
     let copy = std::env::temp_dir().join(format!("topstat-copy-{}", std::process::id()));
     let copy = copy.display();

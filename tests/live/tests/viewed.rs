@@ -2,12 +2,14 @@
 //! The live view beside a daemon, on a terminal: the screen shows the traffic that was carried, and typed settings take
 //! effect.
 
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use topstat_live::busy::Busy;
 use topstat_live::daemon::Place;
 use topstat_live::watch::ENDLESS_MS;
-use topstat_live::{Case, Daemon, case, limits, note, pace, role, truth};
+use topstat_live::{Case, Daemon, case, eventually, limits, note, pace, role, truth};
 use topstat_load::{Config, Dist, Load, Plan};
 use topstat_model::human_ms;
 
@@ -18,6 +20,7 @@ use emulated::Terminal;
 
 pub fn cases() -> Vec<Case> {
     vec![
+        case!(the_first_screen_shows_the_host, Root, Fuse; Daemon),
         case!(the_screen_shows_what_was_carried, Root, Fuse; Daemon),
         case!(settings_are_those_of_the_tree_and_what_is_refused_changes_nothing, Root, Fuse; Daemon),
     ]
@@ -105,6 +108,131 @@ fn the_screen_shows_what_was_carried() {
     assert_eq!(terminal.end(), Some(0));
     terminal.assert_given_back();
     note(format!("{TABLE}: {} packets of {} as carried", numbers[0], key.local));
+}
+
+/// A process that uses a CPU. Killed when dropped.
+struct Spinner(Child);
+
+impl Spinner {
+    fn start() -> Self {
+        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"))
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The CPU time of a process, from /proc.
+fn cpu_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let ticks: u64 =
+        stat.rsplit(')').next().expect("a name").split(' ').skip(12).take(2).map(|t| t.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}
+
+/// The line of the screen with all of these words, and the words of it.
+fn line_with(terminal: &Terminal, wanted: &[&str]) -> Option<Vec<String>> {
+    let text = terminal.text();
+    let line = text.lines().find(|line| wanted.iter().all(|word| line.contains(word)))?;
+    Some(line.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Reads the screen for a time: a terminal that is not read shows an old frame, and its program waits.
+fn watch(terminal: &mut Terminal, time: Duration) {
+    let begun = Instant::now();
+    terminal.wait_until("the time", |_| begun.elapsed() >= time);
+}
+
+/// Takes the filter away. The next key waits: together with Escape it would be another key.
+fn unfilter(terminal: &mut Terminal) {
+    terminal.press("\x1b");
+    watch(terminal, Duration::from_millis(500));
+    terminal.wait_until("no filter", |screen| !screen.contents().contains("none is like"));
+}
+
+/// At 80 columns and 24 lines, each question takes one screen or a few keys, and the answer is the one of /proc and of the test.
+fn the_first_screen_shows_the_host() {
+    let daemon = Daemon::start();
+    let busy = Busy::new(4);
+    let spinner = Spinner::start();
+    let mut terminal = Terminal::start(view("topstat", &daemon), (24, 80));
+    for title in [
+        "CPU, % of all CPUs",
+        "network, bit/s",
+        "disk, byte/s",
+        "waits, per second",
+        "errors and drops",
+        "ended in the last",
+    ] {
+        terminal.wait_for(title);
+    }
+    terminal.wait_for("MEM");
+    // Which process uses the CPUs? The filter leaves this one.
+    terminal.press(&format!("/pid:{}\r", spinner.0.id()));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    // The figure is of the last second before the frame, and so is the one of /proc, up to the time between the two.
+    let (mut seen, mut shown) = (Vec::new(), 0.0);
+    let is_right = eventually(Duration::from_secs(30), || {
+        let (before, begun) = (cpu_time(spinner.0.id()), Instant::now());
+        watch(&mut terminal, Duration::from_millis(1200));
+        let used = (cpu_time(spinner.0.id()) - before).as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0 / cpus;
+        let line = line_with(&terminal, &[" sh "]);
+        shown = line.and_then(|words| words.first()?.parse().ok()).unwrap_or(0.0);
+        seen.push((shown, used));
+        used > 5.0 && (shown - used).abs() < 0.2 * used
+    });
+    assert!(is_right, "shown, and by /proc: {seen:?}\n{}", terminal.text());
+    // Which process uses the network, and at which port?
+    unfilter(&mut terminal);
+    terminal.press(&format!("/pid:{}\r", std::process::id()));
+    terminal.wait_for("lo:");
+    let ports = std::fs::read_to_string("/proc/self/net/tcp").expect("the connections")
+        + &std::fs::read_to_string("/proc/self/net/tcp6").unwrap_or_default();
+    let text = terminal.text();
+    let port = text
+        .split("lo:")
+        .nth(1)
+        .and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u16>().ok())
+        .expect("a port");
+    assert!(ports.contains(&format!(":{port:04X} ")), "port {port} is none of this host:\n{text}");
+    // Which processes of short life were there?
+    for _ in 0..20 {
+        assert!(
+            Command::new("sh")
+                .args(["-c", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done"])
+                .status()
+                .expect("a shell")
+                .success()
+        );
+    }
+    unfilter(&mut terminal);
+    terminal.press("/comm:sh\r");
+    terminal.wait_until("ended shells", |screen| {
+        let lines = screen.contents();
+        let line = lines.lines().find(|line| line.contains(" sh ") && line.contains('×'));
+        let count = line.and_then(|line| line.split('×').nth(1)?.split_whitespace().next()?.parse::<u32>().ok());
+        count.is_some_and(|count| count >= 20)
+    });
+    unfilter(&mut terminal);
+    // All that is known of the spinner: its row, and its command line.
+    terminal.press(&format!(":sh ({})\r", spinner.0.id()));
+    terminal.wait_for("while :; do :; done");
+    terminal.press("\x1b");
+    terminal.wait_for("proven");
+    terminal.press("\x1b");
+    terminal.wait_for("CPU, % of all CPUs");
+    // What does topstat cost, and is the screen complete?
+    terminal.press("7");
+    terminal.wait_for("the daemon");
+    terminal.wait_for("Whether the figures are complete");
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+    terminal.assert_given_back();
+    note(format!("{} transactions, and a spinner of {shown}%", busy.end()));
 }
 
 /// The settings of a table in the tree, in the format of the screen.

@@ -200,9 +200,12 @@ impl Ranking {
         self.settler.prepare(&self.maps)
     }
 
-    /// See [`Settler::run`].
-    pub fn settle(&self) -> Result<Settled, Error> {
-        self.settler.run(&self.maps)
+    /// Pushes the rest of the usage, if the programs of one of these samples leave one: see [`Settler::run`].
+    pub fn settle(&self, samples: impl IntoIterator<Item = u32>) -> Result<Settled, Error> {
+        match samples.into_iter().any(|sample| self.settler.is_for(sample)) {
+            true => self.settler.run(&self.maps),
+            false => Ok(Settled::NoRest),
+        }
     }
 
     /// Where the kernel itself counts, has this table count from now on: it was switched on, or has another period. The state was
@@ -302,7 +305,7 @@ impl Setter for Setting<'_> {
         let switched = old.counts() != to.counts();
         // Usage until now counts by the settings until now.
         if switched || old.period_ms != to.period_ms {
-            self.state.settle()?;
+            self.state.settle([sample])?;
         }
         let hooks = if switched { self.state.hooks_for(table, to) } else { Vec::new() };
         for (hook, _) in hooks.iter().filter(|(_, is_needed)| *is_needed) {

@@ -176,7 +176,7 @@ impl Reader {
         let refills = self.refills();
         let settled = match self.settled {
             Some(settled) => settled,
-            None => self.state.settle()?,
+            None => self.state.settle([table.sample])?,
         };
         let sections = self.sections(table, !table.settings.sync)?;
         self.disturbed = refills % 2 == 1 || refills != self.refills();
@@ -350,7 +350,9 @@ impl Reader {
 
 impl Source for Reader {
     fn snapshots(&mut self, tables: &[Arc<TableInfo>]) -> Result<Vec<Snapshot>, Error> {
-        self.settled = Some(self.state.settle()?);
+        let samples: Vec<_> =
+            tables.iter().map(|info| self.table(info).map(|table| table.sample)).collect::<Result<_, _>>()?;
+        self.settled = Some(self.state.settle(samples)?);
         let snapshots = tables.iter().map(|table| self.snapshot(table)).collect();
         self.settled = None;
         snapshots

@@ -68,22 +68,24 @@ impl Documents {
     }
 }
 
-/// Reads a document into a buffer, and returns its length. `before` is the length of the document before it. A document is
-/// one line, so its end is known without another request.
+/// Reads a document into a buffer, and returns its length. `before` is the length of the document before it. A document is whole
+/// lines. A read that gets less than it asked for is the last one, which saves another request.
 fn document(file: &File, before: usize, longest: usize, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let (mut length, mut most) = (0, (before + before / 4).max(LEAST_READ));
     loop {
         if buffer.len() < most {
             buffer.resize(most, 0);
         }
+        let asked = most - length;
         let read = retry_on_intr(|| pread(file, &mut buffer[length..most], length as u64))?;
         length += read;
-        if buffer[..length].ends_with(b"\n") {
+        let ends = read < asked;
+        if ends && buffer[..length].ends_with(b"\n") {
             return Ok(length);
         }
         if read == 0 || length >= longest {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the document is not whole"));
         }
-        most *= 2;
+        most += if ends { 0 } else { most };
     }
 }

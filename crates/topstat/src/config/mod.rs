@@ -340,6 +340,15 @@ mod tests {
     }
 
     #[test]
+    fn tables_of_the_users_own_have_free_names() {
+        for path in ["disk/json", "disk/enabled", "self/issued", "enabled/issued", "tcp_v4/issued", "disk", "disk/a-b"] {
+            let lines = wrong(&format!("[tables]\n\"{path}\" = \"syscalls:sys_enter_read by pid\"\n"));
+            assert!(lines.len() == 1 && lines[0].contains(path.split('/').next().unwrap()), "{path}: {lines:?}");
+        }
+        parse("[tables]\n\"disk/issued\" = \"syscalls:sys_enter_read by pid\"\n").unwrap();
+    }
+
+    #[test]
     fn what_is_no_toml_is_said_with_its_line() {
         assert_eq!(wrong("top = 5\n[samples\n"), ["x.toml:2:9: not TOML: unclosed table, expected `]`"]);
         assert!(wrong("top = 5\ntop = 6\n")[0].starts_with("x.toml:2:1: not TOML: duplicate key"));

@@ -58,13 +58,17 @@ impl Config {
         let samples = topstat_kernel::samples();
         tables.each(problems, |path, value, _| {
             let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            let Some((sample, _)) = path.split_once('/').filter(|(sample, table)| is_name(sample) && is_name(table))
-            else {
+            let named = path.split_once('/').filter(|(sample, table)| is_name(sample) && is_name(table));
+            let Some((sample, table)) = named else {
                 return Err(Wrong::Key(format!(
                     "{} is no name of a table: allowed is SAMPLE/TABLE, each of letters, digits and _",
                     escape(path)
                 )));
             };
+            // The names of files in the root and in the directory of a sample.
+            if ["enabled", "self"].contains(&sample) || ["enabled", "json"].contains(&table) {
+                return Err(Wrong::Key(format!("{path} is the path of another file of the tree: take another name")));
+            }
             let own = |(other, _): &(String, _)| other.split('/').next() == Some(sample);
             if samples.iter().any(|info| info.name == sample) || self.defined.iter().any(own) {
                 return Err(Wrong::Key(format!(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use topstat_kernel::{Error, SampleInfo, Source, State, TableInfo, TableSettings, update_all};
 use topstat_model::text::TextOptions;
-use topstat_model::{Format, Sink, Space, dump, stat};
+use topstat_model::{Format, Reading, Sink, Snapshot, Space, dump, stat};
 
 use super::logging;
 use super::own::Own;
@@ -70,8 +70,11 @@ impl Statistics {
     }
 
     fn serving(&self, table: &TableInfo) -> Result<&Serving, Error> {
-        let index = self.family_of.get(&table.sample);
-        index.map(|index| &self.families[*index]).ok_or_else(|| Error::NotLoaded(table.path()))
+        self.serving_of(&table.sample).ok_or_else(|| Error::NotLoaded(table.path()))
+    }
+
+    fn serving_of(&self, sample: &str) -> Option<&Serving> {
+        self.family_of.get(sample).map(|index| &self.families[*index])
     }
 
     /// Whether the sample of this directory is loaded. This is always true for the root.
@@ -170,8 +173,18 @@ impl Statistics {
             }
             (Kind::Json, Place::Table(table)) => {
                 let snapshot = self.serving(table)?.with_reader(|source| source.snapshot(table))?;
-                let mut sink = Sink::new(Format::Json, TextOptions::default());
-                Ok(sink.write(&[&snapshot], Space::default()).expect("a snapshot is JSON"))
+                Ok(documents(&[snapshot]))
+            }
+            (Kind::Json, Place::Sample(sample)) => {
+                let serving = self.serving_of(&sample.name).ok_or_else(|| Error::NotLoaded(file.place.path()))?;
+                let mut on = Vec::with_capacity(sample.tables.len());
+                for table in &sample.tables {
+                    if serving.state.settings(table)?.counts() {
+                        on.push(Arc::clone(table));
+                    }
+                }
+                // Usage that was not pushed yet is looked for once, and not for each table.
+                Ok(documents(&serving.with_reader(|source| source.snapshots(&on))?))
             }
             (Kind::Dump, Place::Table(table)) => {
                 let found = self.serving(table)?.with_reader(|source| source.dump(table))?;
@@ -179,10 +192,16 @@ impl Statistics {
             }
             (Kind::Own, _) => Ok(self.own(file)?.text().into_bytes()),
             (Kind::OwnJson, _) => Ok(self.own(file)?.json().into_bytes()),
-            // The tree has these files in directories of tables only.
+            // The tree does not have these files in these directories.
             (Kind::Type | Kind::Stat | Kind::Json | Kind::Dump, _) => Err(Error::NotLoaded(file.path())),
         }
     }
+}
+
+/// The documents of these snapshots, a line each.
+fn documents(snapshots: &[Snapshot]) -> Vec<u8> {
+    let readings: Vec<&dyn Reading> = snapshots.iter().map(|snapshot| snapshot as &dyn Reading).collect();
+    Sink::new(Format::Json, TextOptions::default()).write(&readings, Space::default()).expect("a snapshot is JSON")
 }
 
 /// Makes the report of `self`. This takes about a millisecond.

@@ -156,6 +156,16 @@ fn the_files_of_a_table() {
 }
 
 #[test]
+fn the_file_of_a_sample_has_the_documents_of_its_tables_that_are_on() {
+    let (mut fake, mut console) = (Fake::pinned(2), FakeConsole::pipe());
+    let set = console.run(&format!("set tcp_v4/conns_bps/enabled 0 {NO_TREE}"), &mut fake);
+    assert_eq!(set, Exit::Done, "{}", console.notes);
+    let on = ["conns_pps", "conns_bytes", "conns_retrans"];
+    let each: String = on.iter().map(|table| get(&format!("tcp_v4/{table}/json"), &mut fake)).collect();
+    assert_eq!(get("tcp_v4/json", &mut fake), each);
+}
+
+#[test]
 fn without_a_daemon_there_is_nothing_to_get_or_set() {
     for line in ["get tcp_v4/enabled", "set tcp_v4/enabled 1"] {
         let mut console = FakeConsole::pipe();

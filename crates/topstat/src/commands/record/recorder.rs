@@ -82,14 +82,14 @@ impl<'a> Recorder<'a> {
     fn record(&mut self, coarse_and_fine: (bool, bool)) -> bool {
         let mut on: Vec<_> = self.tables.iter_mut().filter(|(_, recorded)| recorded.on).collect();
         let paths: Vec<_> = on.iter().map(|(path, _)| path.as_str()).collect();
-        let (mut wrong, mut done) = (None, 0);
+        let (mut wrong, mut done) = (None, vec![false; on.len()]);
         let mut failed = |path: &str, recorded: &mut Recorded, why: String| {
             recorded.table.missed(&why);
             wrong = Some(format!("{path}: {why}"));
         };
         let read = self.tree.read(&paths, |number, document| {
             let (path, recorded) = &mut on[number];
-            done = number + 1;
+            done[number] = true;
             let document = document.map_err(|error| format!("cannot read the table: {error}"));
             if let Err(why) = document.and_then(|document| record(document, recorded, coarse_and_fine)) {
                 failed(path, recorded, why);
@@ -99,7 +99,7 @@ impl<'a> Recorder<'a> {
             if self.tree.is_to_end() {
                 return false;
             }
-            for (path, recorded) in &mut on[done..] {
+            for ((path, recorded), _) in on.iter_mut().zip(&done).filter(|(_, done)| !**done) {
                 failed(path, recorded, format!("cannot read the table: {error}"));
             }
         }

@@ -34,7 +34,7 @@ pub enum Kind {
     Stat,
     /// The raw content of the table, for debugging.
     Dump,
-    /// The snapshot as a JSON document.
+    /// The snapshot as a JSON document. In the directory of a sample: the documents of its tables that are on, a line each.
     Json,
     /// The cost of topstat.
     Own,
@@ -84,7 +84,7 @@ impl Place {
         use Setting::{Delay, Enabled, Period, Sync};
         match self {
             Self::Root => &[Kind::Setting(Enabled), Kind::Own, Kind::OwnJson],
-            Self::Sample(_) => &[Kind::Setting(Enabled)],
+            Self::Sample(_) => &[Kind::Setting(Enabled), Kind::Json],
             Self::Table(_) => &[
                 Kind::Type,
                 Kind::Setting(Period),
@@ -257,6 +257,8 @@ mod tests {
                 let names: Vec<_> = node.children.iter().map(|inode| &*tree.get(*inode).unwrap().name).collect();
                 assert_eq!(names, ["type", "period", "delay", "enabled", "sync", "stat", "dump", "json"], "{path}");
             }
+            let json = tree.find(&format!("{}/json", sample.name)).unwrap();
+            assert!(matches!(&json.entry, Entry::File(file) if file.kind == Kind::Json));
             let enabled = tree.find(&format!("{}/enabled", sample.name)).unwrap();
             assert!(matches!(&enabled.entry, Entry::File(file) if file.kind == Kind::Setting(Setting::Enabled)));
         }
