@@ -20,6 +20,7 @@ use topstat_model::Field;
 
 use super::io_error;
 use super::rows::{About, KEY};
+use super::write::Value;
 use crate::limits::{MOST_GROUP_BYTES, MOST_GROUP_ROWS};
 
 /// A sealed file of this or an earlier version, held open.
@@ -185,9 +186,25 @@ impl Cells {
         self.numbers.get(row).copied().flatten().map(|number| self.meaning.instant(number))
     }
 
+    /// The time in a row, in µs since 1970.
+    pub fn micros(&self, row: usize) -> Option<i64> {
+        let number = self.numbers.get(row).copied().flatten()?;
+        if self.meaning == Meaning::Millis { number.checked_mul(1000) } else { Some(number) }
+    }
+
     /// The text in a row, if the column has texts, and this one is UTF-8.
     pub fn text(&self, row: usize) -> Option<&str> {
         self.texts.get(row)?.as_ref()?.as_utf8().ok()
+    }
+
+    /// The cell in a row, as a compacted file has it.
+    pub fn value(&self, row: usize) -> Value<'_> {
+        if self.meaning == Meaning::Text {
+            return self.text(row).map_or(Value::Null, Value::Text);
+        }
+        let number =
+            if self.meaning == Meaning::Millis { self.micros(row) } else { self.number(row).map(u64::cast_signed) };
+        number.map_or(Value::Null, Value::Number)
     }
 
     /// The number in a row as a field, if the column has numbers.

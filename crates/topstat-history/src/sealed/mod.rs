@@ -40,6 +40,7 @@ pub use columns::{Cells, Columns, Sealed};
 pub use read::{last_time, read, totals};
 pub use rows::{About, AboutColumn};
 use write::Rows;
+pub use write::{HostRows, Value};
 
 /// Seals a log: writes the Parquet file of its hour under a temporary name, brings it to the disk, gives it its name, and removes
 /// the log. If the hour was sealed before (the clock was set back), the file gets all records of both. A log without any record

@@ -132,8 +132,33 @@ impl About {
         }
     }
 
+    /// Adds the columns that the file of another host has. A column that has texts in one of them has texts.
+    pub fn merge(&mut self, other: &Self) {
+        self.value_name.clone_from(&other.value_name);
+        self.key = self.key.take().or_else(|| other.key.clone());
+        for (own, more) in [(&mut self.parts, &other.parts), (&mut self.lost, &other.lost)] {
+            for name in more {
+                if !own.contains(name) {
+                    own.push(name.clone());
+                }
+            }
+        }
+        for column in &other.columns {
+            match self.columns.iter_mut().find(|own| own.name == column.name) {
+                Some(own) => own.number &= column.number,
+                None => self.columns.push(AboutColumn { stored: stored(&column.name), ..column.clone() }),
+            }
+        }
+    }
+
+    /// The name, in this file, of a column that this version stores under a name. Versions differ in the names that are taken.
+    pub fn name_here<'n>(&'n self, name: &'n str) -> &'n str {
+        let column = self.columns.iter().find(|column| stored(&column.name) == name);
+        column.map_or(name, |column| column.stored.as_str())
+    }
+
     /// The columns of the file, in order.
-    pub fn schema(&self) -> Vec<(String, Holds)> {
+    pub(super) fn schema(&self) -> Vec<(String, Holds)> {
         let named = |name: &str, holds| (name.to_owned(), holds);
         let mut columns = vec![named("time", Holds::Time), named("rank", Holds::Number), named("value", Holds::Value)];
         columns.extend(self.parts.iter().map(|part| (stored(part), Holds::Value)));
