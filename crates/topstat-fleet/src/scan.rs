@@ -8,12 +8,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use topstat_history::sealed::{About, Cells, Columns, Sealed};
+use topstat_history::sealed::Sealed;
 use topstat_history::{Error, Root};
 use topstat_model::{FleetKey, Reach};
 
 use crate::bounds::{HostRow, HostTop};
 use crate::files::{self, TableFile};
+
+mod cells;
+
+use cells::{FileCells, Names, is_static};
 
 /// Between the columns of an object's name.
 pub const BETWEEN: char = '\t';
@@ -170,8 +174,6 @@ struct State {
 
 /// Amounts without an object: the names of their counts, behind `lost_` or `lost_now_`.
 pub const WITHOUT_OBJECT: [&str; 2] = ["no_memory", "full"];
-/// The columns of a snapshot that are always read.
-const ALWAYS: [&str; 7] = ["time", "rank", "value", "total", "other", "proven", "gap"];
 /// An object in a container is on one host, wherever its path leads.
 pub const CONTAINER: &str = "container";
 
@@ -300,119 +302,6 @@ impl State {
         let reported = self.hosts.into_iter().filter(|host| host.time.is_some());
         let (hosts, names) = reported.map(|host| (host.top, host.name)).unzip();
         Scan { key: self.key, hosts, names, objects: self.objects, faults: self.faults, files: self.file }
-    }
-}
-
-/// Whether the table of a row has running totals: its losses since it was made count then, and else those since the record before.
-fn is_static(sealed: &Sealed, group: usize, row: usize) -> io::Result<bool> {
-    let columns = sealed.columns_of(group, row..row + 1, &|name| name == "type")?;
-    Ok(columns.cells("type").and_then(|kind| kind.text(0)) == Some("static"))
-}
-
-/// The names of columns in a file.
-struct Names {
-    key: Vec<String>,
-    lost: Vec<String>,
-}
-
-impl Names {
-    fn new(about: &About, key: &FleetKey) -> Self {
-        let stored = |name: &String| {
-            let column = about.columns.iter().find(|column| column.name == *name);
-            column.map_or_else(|| name.clone(), |column| column.stored.clone())
-        };
-        let lost = WITHOUT_OBJECT.iter().flat_map(|name| [format!("lost_{name}"), format!("lost_now_{name}")]);
-        Self { key: key.columns.iter().map(stored).collect(), lost: lost.collect() }
-    }
-
-    fn wants(&self, name: &str) -> bool {
-        let own = [&self.key, &self.lost].into_iter().flatten().any(|own| own == name);
-        own || ALWAYS.contains(&name) || name == CONTAINER || name == "host"
-    }
-}
-
-/// The columns of a file that are read.
-struct FileCells<'c> {
-    only: Option<&'c str>,
-    host: Option<&'c Cells>,
-    time: &'c Cells,
-    rank: &'c Cells,
-    value: &'c Cells,
-    total: &'c Cells,
-    other: &'c Cells,
-    proven: &'c Cells,
-    gap: Option<&'c Cells>,
-    container: Option<&'c Cells>,
-    key: Vec<Option<&'c Cells>>,
-    lost: Vec<&'c Cells>,
-    /// For each of `lost`: whether it counts since the table was made.
-    of_all: Vec<bool>,
-}
-
-impl<'c> FileCells<'c> {
-    fn new(names: &Names, columns: &'c Columns, only: Option<&'c str>) -> io::Result<Self> {
-        let missing = |name: &str| {
-            let why = format!("it is no file of this table: column {name} is missing");
-            io::Error::new(io::ErrorKind::InvalidData, why)
-        };
-        let needed = |name: &str| columns.cells(name).ok_or_else(|| missing(name));
-        let (mut lost, mut of_all) = (vec![], vec![]);
-        for name in &names.lost {
-            if let Some(cells) = columns.cells(name) {
-                lost.push(cells);
-                of_all.push(!name.starts_with("lost_now_"));
-            }
-        }
-        Ok(Self {
-            only,
-            host: if only.is_some() { None } else { Some(needed("host")?) },
-            time: needed("time")?,
-            rank: needed("rank")?,
-            value: needed("value")?,
-            total: needed("total")?,
-            other: needed("other")?,
-            proven: needed("proven")?,
-            gap: columns.cells("gap"),
-            container: columns.cells(CONTAINER),
-            key: names.key.iter().map(|name| columns.cells(name)).collect(),
-            lost,
-            of_all,
-        })
-    }
-
-    fn host(&self, row: usize) -> Option<&'c str> {
-        self.only.or_else(|| self.host?.text(row))
-    }
-
-    fn number(&self, name: &str, cells: &Cells, row: usize) -> io::Result<u64> {
-        let missing = || io::Error::new(io::ErrorKind::InvalidData, format!("a snapshot has no {name}"));
-        cells.number(row).ok_or_else(missing)
-    }
-
-    fn doubt(&self, row: usize, is_static: bool) -> bool {
-        let counted = self.lost.iter().zip(&self.of_all).filter(|(_, of_all)| **of_all == is_static);
-        counted.into_iter().any(|(lost, _)| lost.number(row).unwrap_or(0) > 0)
-    }
-
-    /// Appends the name of a row's object.
-    fn name(&self, reach: Reach, host: &str, row: usize, name: &mut String) {
-        use std::fmt::Write as _;
-        if reach == Reach::Local {
-            name.push_str(host);
-        }
-        for (place, cells) in self.key.iter().enumerate() {
-            if place > 0 || reach == Reach::Local {
-                name.push(BETWEEN);
-            }
-            match cells.map(|cells| (cells.text(row), cells)) {
-                Some((Some(text), _)) => name.push_str(text),
-                Some((None, cells)) => match cells.number_field(row) {
-                    Some(number) => write!(name, "{number}").expect("a String takes all"),
-                    None => name.push_str(NONE),
-                },
-                None => name.push_str(NONE),
-            }
-        }
     }
 }
 

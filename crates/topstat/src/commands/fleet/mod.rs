@@ -38,8 +38,9 @@ fn directory(table: &str) -> Result<String, Error> {
     match table.split_once('/') {
         Some((sample, name)) if is_name(sample) && is_name(name) => {
             if resolve::common_names().iter().any(|common| common == sample) {
-                let why = "means several samples, and bounds are of one: name it";
-                return Err(Error::Usage(format!("{sample} {why} ({sample}_v4/{name})")));
+                return Err(Error::Usage(format!(
+                    "{sample} means several samples, each with bounds of its own: name one ({sample}_v4/{name})"
+                )));
             }
             Ok(format!("{sample}.{name}"))
         }
