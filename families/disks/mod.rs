@@ -6,6 +6,7 @@ abi!("disks");
 
 use std::mem::{offset_of, size_of};
 
+use topstat_model::Reach::{Local, Spanning};
 use topstat_model::{ColumnKind, Unit};
 
 use crate::family::{
@@ -89,5 +90,9 @@ fn samples() -> [SampleInfo; 2] {
         SampleInfo::new(name, &format!("{whom} on disks, by reads and writes"), Objects::Keyed, columns, tables())
     };
     let group = columns::group(PROCESS).to_vec();
-    [sample("disk_procs", "processes", columns::process(PROCESS)), sample("disk_cgroups", "control groups", group)]
+    let processes = sample("disk_procs", "processes", columns::process(PROCESS));
+    [
+        processes.keyed(Local, &["device", "pid", "tid", "comm", "cgroup", "container"]),
+        sample("disk_cgroups", "control groups", group).keyed(Spanning, &["device", "cgroup"]),
+    ]
 }

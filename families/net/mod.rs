@@ -7,6 +7,7 @@ mod builds;
 
 use std::mem::{offset_of, size_of};
 
+use topstat_model::Reach::{Local, Part, Spanning};
 use topstat_model::{ColumnKind, Unit};
 
 use crate::family::{Constant, Constants, Family, FieldAt, FilterBy, Objects, OwnLost, Ranked, RowColumn, columns};
@@ -59,10 +60,13 @@ fn samples() -> [SampleInfo; 4] {
     let netns = RowColumn::new("netns", ColumnKind::Id, FieldAt::U32(KEY + offset_of!(abi::net_key, netns)));
     let ports = [vec![port, proto, side], columns::process(OWNER), vec![netns]].concat();
     [
-        sample("net_procs", "processes", [columns::process(OWNER), closed()].concat()),
-        sample("net_cgroups", "control groups", [columns::group(OWNER).to_vec(), closed()].concat()),
-        sample("net_hosts", "remote hosts", vec![host]),
-        sample("net_ports", "ports that are served or connected to", ports),
+        sample("net_procs", "processes", [columns::process(OWNER), closed()].concat())
+            .keyed(Local, &["pid", "comm", "cgroup", "container"]),
+        sample("net_cgroups", "control groups", [columns::group(OWNER).to_vec(), closed()].concat())
+            .keyed(Spanning, &["cgroup"]),
+        sample("net_hosts", "remote hosts", vec![host]).keyed(Spanning, &["host"]),
+        // The network namespace is in the key, too.
+        sample("net_ports", "ports that are served or connected to", ports).keyed(Part, &["port", "proto", "side"]),
     ]
 }
 

@@ -9,7 +9,7 @@ mod tables;
 
 use std::sync::Arc;
 
-use topstat_model::Unit;
+use topstat_model::{Reach, Unit};
 
 use crate::family::{Counting, Family, Kind, Objects, RowColumn, columns};
 use crate::report::{Check, Outcome};
@@ -21,7 +21,8 @@ const MEMORY: &str = "cgroup_memory";
 
 /// The family of the kernel's counters of control groups.
 pub fn family() -> Family {
-    let counting = Counting { try_load: reader::try_load, there, open: tables::open, parts: |_| &[] };
+    let counting =
+        Counting { try_load: reader::try_load, there, open: tables::open, parts: |_| &[], lost: |_| &tables::LOST };
     Family {
         name: "pressure".to_owned(),
         abi: 0, // the family pins nothing
@@ -76,7 +77,7 @@ fn memory() -> SampleInfo {
 }
 
 fn samples() -> [SampleInfo; 3] {
-    [limits(), pressure(), memory()]
+    [limits(), pressure(), memory()].map(|sample| sample.keyed(Reach::Spanning, &["cgroup"]))
 }
 
 fn group_columns() -> Vec<RowColumn> {

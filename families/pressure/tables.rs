@@ -17,6 +17,8 @@ use crate::{Error, Options, TableInfo};
 
 /// The tables of a refresh share a reading: one that is not older than this is used again. Its own time is shown.
 const FRESH: Duration = Duration::from_millis(50);
+/// The names of lost counts.
+pub const LOST: [&str; 2] = ["beyond", "unreadable"];
 /// The number of the first table of events of memory.
 pub const EVENTS_FROM: u32 = 2;
 
@@ -64,14 +66,14 @@ impl Tallies for Meter {
                 ..Tallied::default()
             }));
         }
-        let lost = [("beyond", reading.beyond), ("unreadable", reading.unreadable)];
+        let lost = LOST.into_iter().zip([reading.beyond, reading.unreadable]);
         Ok(Tally {
             time: reading.time,
             instant: reading.instant,
             cpus: Vec::new(),
             objects,
             value_name: None,
-            lost: lost.map(|(name, count)| (name.into(), count)).to_vec(),
+            lost: lost.map(|(name, count)| (name.into(), count)).collect(),
         })
     }
 

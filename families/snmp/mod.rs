@@ -30,12 +30,12 @@ use crate::report::{Check, Outcome};
 
 /// The family of SNMP counters.
 pub fn family() -> Family {
-    let (there, parts) = (samples::there, samples::parts);
+    let (there, parts, lost) = (samples::there, samples::parts, tables::lost);
     Family {
         name: "snmp".to_owned(),
         abi: 0, // the family pins nothing
         samples: samples::samples().into_iter().map(Arc::new).collect(),
-        kind: Kind::Counters(Counting { try_load: arrays::try_load, there, open: tables::open, parts }),
+        kind: Kind::Counters(Counting { try_load: arrays::try_load, there, open: tables::open, parts, lost }),
         since: (5, 10),
         ready: || Ok(()),
         check: || vec![check()],

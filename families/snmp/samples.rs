@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use topstat_model::Reach::{Local, Part, Spanning};
 use topstat_model::{ColumnKind, Unit};
 
 use super::files;
@@ -121,7 +122,7 @@ fn of_protocol(protocol: &Protocol) -> SampleInfo {
         TableInfo::dynamic(0, "rate", Unit::Count, "count", "what came to each counter, per period"),
         TableInfo::running_total(1, "total", Unit::Count, "count", "what each counter stands at"),
     ];
-    SampleInfo::new(&name, &about, Objects::Counter, columns, tables)
+    SampleInfo::new(&name, &about, Objects::Counter, columns, tables).keyed(Spanning, &["counter"])
 }
 
 /// A dynamic table for each norm, and then the running totals.
@@ -141,7 +142,8 @@ fn devices() -> SampleInfo {
     let only = column("dev", ColumnKind::Text).by("dev", "DEV", "Only this network device, exactly", FilterBy::Text);
     let columns = vec![only, column("netns", ColumnKind::Id), optional("netns_name", ColumnKind::Text)];
     let about = "network devices, by what their drivers count";
-    SampleInfo::new(DEVICES, about, Objects::Counter, columns, tables_of_norms(""))
+    // Namespaces have devices of equal names.
+    SampleInfo::new(DEVICES, about, Objects::Counter, columns, tables_of_norms("")).keyed(Part, &["dev"])
 }
 
 fn namespaces() -> SampleInfo {
@@ -153,7 +155,7 @@ fn namespaces() -> SampleInfo {
     tables.push(TableInfo::dynamic(number, CHOSEN, Unit::Count, "count", about[0]));
     tables.push(TableInfo::running_total(number + 1, &format!("{CHOSEN}{TOTAL}"), Unit::Count, "count", about[1]));
     let about = "network namespaces (containers), by the kernel's SNMP counters";
-    SampleInfo::new(NAMESPACES, about, Objects::Counter, columns, tables)
+    SampleInfo::new(NAMESPACES, about, Objects::Counter, columns, tables).keyed(Local, &["netns", "netns_name"])
 }
 
 /// The samples for which this kernel has counters. All namespaces have the same counters.

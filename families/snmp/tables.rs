@@ -19,6 +19,16 @@ use super::samples::{CHOSEN_UNLESS, DEVICES, NAMESPACES, PREFIX, norm};
 use crate::counting::{Tallied, Tallier, Tallies, Tally, Whose};
 use crate::{Error, Options, TableInfo};
 
+/// The names of the lost counts of protocols and namespaces.
+const LOST: [&str; 3] = ["beyond", "unreadable", "unknown"];
+/// The names of the lost counts of devices.
+const LOST_OF_DEVICES: [&str; 1] = ["beyond"];
+
+/// The names of a table's lost counts.
+pub fn lost(table: &TableInfo) -> &'static [&'static str] {
+    if table.sample == DEVICES { &LOST_OF_DEVICES } else { &LOST }
+}
+
 /// Reads the tables. Each reader is opened when it is first needed.
 struct Meter {
     netns: Netns,
@@ -176,7 +186,7 @@ impl Meter {
             beyond += devices.len().saturating_sub(room) as u64;
             objects.extend(devices.into_iter().take(room).map(tallied));
         }
-        let lost = vec![("beyond".into(), beyond)];
+        let lost = vec![(LOST_OF_DEVICES[0].into(), beyond)];
         Ok(Tally { time, instant, cpus: Vec::new(), objects, value_name: None, lost })
     }
 
@@ -222,8 +232,8 @@ fn add_up(one: (u64, Vec<u64>), other: (u64, Vec<u64>)) -> (u64, Vec<u64>) {
 
 fn tally_of(raw: &Raw, objects: Vec<Tallied>, reader: &Reader) -> Tally {
     let (layout, cpus) = reader.layout();
-    let lost = [("beyond", raw.beyond), ("unreadable", raw.unreadable), ("unknown", layout.unknown.len() as u64)];
-    let lost = lost.map(|(name, count)| (name.into(), count)).to_vec();
+    let lost = LOST.into_iter().zip([raw.beyond, raw.unreadable, layout.unknown.len() as u64]);
+    let lost = lost.map(|(name, count)| (name.into(), count)).collect();
     Tally { time: raw.time, instant: raw.instant, cpus: cpus.to_vec(), objects, value_name: None, lost }
 }
 

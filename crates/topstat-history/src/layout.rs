@@ -195,6 +195,20 @@ pub fn files(root: &Root, place: &Place) -> io::Result<Vec<File>> {
     Ok(files)
 }
 
+/// All entries below the dates of a table, in order, each with the meaning of its name; `None`: it has none.
+///
+/// # Errors
+///
+/// As [`places`].
+pub(crate) fn all_files(root: &Root, place: &Place) -> io::Result<Vec<(PathBuf, Option<File>)>> {
+    let mut found = Vec::new();
+    for (date, below) in keyed(root, &place.dir(root.path()), "date=")? {
+        found.extend(root.entries(&below)?.into_iter().map(|path| (path.clone(), File::read(&date, path))));
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// The files of a table in no order, and the bytes that each takes on the disk.
 ///
 /// # Errors

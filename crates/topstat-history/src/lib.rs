@@ -12,6 +12,7 @@
 //! | [`writer`] | a table's records on their way to the files |
 //! | [`keep`] | how much is kept, and for how long |
 //! | [`history`] | reads all records |
+//! | [`check`] | what is wrong with the files |
 //! | [`outline`] | a summary of all records over time |
 //!
 //! # Invariants
@@ -22,6 +23,7 @@
 
 #![warn(missing_docs)]
 
+pub mod check;
 pub mod dir;
 pub mod entry;
 pub mod history;

@@ -17,6 +17,7 @@ use rows::{MOST_COLUMNS, RowRead, Rows, Scalar};
 
 use crate::field::{Column, ColumnKind, Field};
 use crate::snapshot::{CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
+use crate::stored::Stored;
 use crate::unit::Unit;
 
 /// The largest number of CPUs that Linux supports (`NR_CPUS` on x86).
@@ -29,6 +30,8 @@ pub struct Shape {
     pub columns: Vec<Column>,
     /// The title of the value's column; the table's own name where it is empty.
     pub value_name: String,
+    /// How its records are stored; `None`: the caller does not know it.
+    pub stored: Option<Stored>,
 }
 
 /// The header of the rows in a `stat` file.
@@ -155,7 +158,7 @@ pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<
 ///
 /// As [`read`].
 pub fn read_titled(text: &[u8], titles: &Titles, known: &[Column]) -> Result<Snapshot, Error> {
-    let shape = || Shape { columns: known.to_vec(), value_name: titles.value.clone() };
+    let shape = || Shape { columns: known.to_vec(), value_name: titles.value.clone(), stored: None };
     let mut snapshot = read(text, |_, _| Some(shape()))?;
     let places: Vec<_> = titles.columns.iter().map(|name| snapshot.column(name)).collect();
     // A column that the document lacks is empty in all rows.

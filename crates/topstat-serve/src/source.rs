@@ -34,7 +34,7 @@ impl Table {
 
     /// The knowledge that a document of this table lacks.
     pub fn shape(&self) -> Shape {
-        Shape { columns: self.columns.clone(), value_name: self.value_name.clone() }
+        Shape { columns: self.columns.clone(), value_name: self.value_name.clone(), stored: None }
     }
 
     /// The entry in the list of tables.

@@ -80,9 +80,11 @@ fn table_names(samples: &[Arc<SampleInfo>]) -> Vec<&str> {
 
 /// The shape of the objects of a table, if this version knows it.
 pub fn shape(sample: &str, table: &str) -> Option<Shape> {
-    let info = topstat_kernel::samples().into_iter().find(|info| info.name == sample)?;
-    let value_name = info.tables.iter().find(|info| info.name == table)?.value_name.clone();
-    Some(Shape { columns: info.columns(), value_name })
+    let family = topstat_kernel::family_of(sample)?;
+    let info = family.samples.iter().find(|info| info.name == sample)?;
+    let table = info.tables.iter().find(|info| info.name == table)?;
+    let stored = Some(family.stored(info, table));
+    Some(Shape { columns: info.columns(), value_name: table.value_name.clone(), stored })
 }
 
 /// The names that mean several samples, each once.

@@ -3,7 +3,7 @@
 //!
 //! | column | of | what |
 //! |---|---|---|
-//! | `time` | all | when the snapshot was taken, in ms |
+//! | `time` | all | when the snapshot was taken, with whole ms |
 //! | `rank` | all | the row's place, from 1; 0: a snapshot without rows, or a gap |
 //! | `value`, and the table's parts (`rx`, `tx`) | rows | as in the document |
 //! | the object's columns (`sip`, `comm`, …) | rows | as in the document; one that has the name of another column here is `object_…` |
@@ -14,9 +14,14 @@
 //! | `cpu_totals`, `stale_cpus` | snapshots | `0:60000,3:63456`; CPUs with commas between |
 //! | `gap`, `gap_from` | gaps | the reason, and the beginning of the gap; all columns but `time` and `rank` are null |
 //!
+//! All files of a table have one schema: the types come from the table's definition, and no value decides them. Numbers are signed,
+//! and times are in microseconds of UTC. The files of earlier versions had unsigned numbers, milliseconds, and a column without a
+//! value as a number. Each file has [`About`] in its metadata, with the meaning of the table's key on other hosts.
+//!
 //! The columns of a snapshot are equal in all of its rows, so that each row can be judged alone; Parquet's dictionaries and run
 //! lengths make that cost almost nothing.
 
+mod columns;
 mod read;
 mod rows;
 mod write;
@@ -31,9 +36,11 @@ use crate::entry::{Entry, Shapes};
 use crate::layout::{self, File, Kind, Place, UNFINISHED};
 use crate::{Error, salvage};
 
+pub use columns::{Cells, Columns, Sealed};
 pub use read::{last_time, read, totals};
-use rows::About;
+pub use rows::{About, AboutColumn};
 use write::Rows;
+pub use write::{HostRows, Value};
 
 /// Seals a log: writes the Parquet file of its hour under a temporary name, brings it to the disk, gives it its name, and removes
 /// the log. If the hour was sealed before (the clock was set back), the file gets all records of both. A log without any record
@@ -59,7 +66,8 @@ pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Resul
         }
         salvage::entries(&open, (log, &kept), always, shapes, each).map_err(Error::of("read", &log.path))
     };
-    let (mut about, mut last, mut ordered) = (About::new(place), None, true);
+    let shape = shapes(&place.sample, &place.table);
+    let (mut about, mut last, mut ordered) = (About::new(place, shape), None, true);
     let whole = all(&mut |entry| {
         about.add(&entry);
         let key = Some(key(&entry));

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use topstat_history::{Place, Root, TableOptions};
 use topstat_model::document::Shape;
-use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
+use topstat_model::{
+    Column, ColumnKind, CpuSection, Field, FleetKey, Lost, Reach, Row, Settings, Snapshot, Stored, TableType, Unit,
+};
 
 /// A directory that is removed at the end of the test.
 pub struct Scratch(pub PathBuf);
@@ -59,7 +61,18 @@ pub fn columns() -> Vec<Column> {
 }
 
 pub fn shape(sample: &str, _: &str) -> Option<Shape> {
-    (sample == "tcp_v4").then(|| Shape { columns: columns(), value_name: "bps".into() })
+    (sample == "tcp_v4").then(|| Shape { columns: columns(), value_name: "bps".into(), stored: Some(stored()) })
+}
+
+/// How the table is stored, by its definition.
+pub fn stored() -> Stored {
+    let is_number = |column: &Column| matches!(column.kind, ColumnKind::Port | ColumnKind::Pid | ColumnKind::Id);
+    Stored {
+        numbers: columns().iter().map(is_number).collect(),
+        parts: vec!["rx".into(), "tx".into()],
+        lost: vec!["crowded".into()],
+        key: Some(FleetKey::new(Reach::Local, &["sip", "sport", "dip", "dport", "pid"])),
+    }
 }
 
 /// Numbers that look random, and are equal in each run.

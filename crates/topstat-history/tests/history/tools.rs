@@ -4,12 +4,13 @@
 //! scripts/setup installs both where the tests look for them.
 
 use std::env;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use topstat_history::{Root, Table};
-use topstat_model::json;
+use topstat_history::{Root, Table, check, sealed};
+use topstat_model::{Field, json};
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
 
@@ -97,4 +98,74 @@ fn the_queries_of_the_document_run_and_find_what_was_recorded() {
     assert_eq!(programs.len(), 1);
     let printed = run(&python, &here(&programs[0]));
     assert!(printed.contains(&most.to_string()), "{most}: {printed}");
+}
+
+/// Two hours of a table: in the first one, most columns of objects have no value in any row.
+fn record_sparsely(root: &Path) {
+    let mut table = Table::open(&Root::guarded(root).unwrap(), place(), OPTIONS, Duration::ZERO).unwrap();
+    for second in [10, 20, 3610, 3620] {
+        let mut snapshot = snapshot(at(second * 1000), 8);
+        if second < 3600 {
+            for row in &mut snapshot.rows {
+                row.object[2..].fill(Field::None);
+            }
+            if second == 20 {
+                snapshot.truncate(0);
+            }
+        }
+        table.coarse(snapshot).unwrap();
+    }
+    table.pause().unwrap();
+    for file in table.to_seal(at(9_000_000)).unwrap() {
+        assert_eq!(table.seal(&file, &shape).unwrap(), None);
+    }
+}
+
+#[test]
+fn an_hour_without_values_has_the_columns_of_all_others() {
+    let scratch = Scratch::new("sparse");
+    record_sparsely(&scratch.0);
+    let files: Vec<_> = ["08", "09"]
+        .map(|hour| place().dir(&scratch.0).join("date=2026-11-21").join(format!("{hour}.parquet")))
+        .to_vec();
+    let schemas = files.iter().map(|file| sealed::Sealed::open(File::open(file).unwrap()).unwrap().schema());
+    let schemas: Vec<_> = schemas.collect();
+    assert_eq!(schemas[0], schemas[1]);
+    let of = |name: &str| schemas[0].iter().find(|(own, _)| own == name).map(|(_, kind)| *kind);
+    for (name, kind) in [("time", "time"), ("value", "number"), ("rx", "number"), ("dport", "number"), ("dip", "text")]
+    {
+        assert_eq!(of(name), Some(kind), "{name}");
+    }
+    assert!(check::check(&scratch.root(), &shape).unwrap().faults.is_empty());
+    let Some(python) = python() else {
+        println!("skipped: no Python with duckdb, pandas and pyarrow (scripts/setup test)");
+        return;
+    };
+    let program = format!(
+        "import duckdb, pandas, pyarrow, pyarrow.parquet as pq\n\
+         files = {files:?}\n\
+         types = 'typeof(time), typeof(rank), typeof(value), typeof(dip), typeof(dport), typeof(container)'\n\
+         print(duckdb.sql(f'SELECT DISTINCT {{types}} FROM read_parquet({{files}})').fetchall())\n\
+         print(duckdb.sql(f'SELECT count(*), sum(value), max(comm) FROM read_parquet({{files}}) WHERE dip IS NOT NULL').fetchall()[0][0])\n\
+         one, two = map(pq.read_schema, files)\n\
+         assert one.equals(two), (one, two)\n\
+         print(one.field('time').type, one.field('value').type, pq.ParquetDataset(files).read().num_rows)\n\
+         print(pandas.read_parquet(files).time.dtype)\n\
+         print([(c.column_index, c.descending) for c in pq.ParquetFile(files[1]).metadata.row_group(0).sorting_columns])\n\
+         print(pq.ParquetFile(files[1]).metadata.row_group(0).column(0).statistics.has_min_max)\n"
+    );
+    let printed = run(&python, &program);
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "[('TIMESTAMP WITH TIME ZONE', 'BIGINT', 'BIGINT', 'VARCHAR', 'BIGINT', 'VARCHAR')]",
+            "16",
+            // One row is the gap between the hours, and one the snapshot without rows.
+            "timestamp[us, tz=UTC] int64 26",
+            "datetime64[us, UTC]",
+            "[(0, False), (1, False)]",
+            "True",
+        ]
+    );
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use libbpf_rs::{Link, MapCore as _, MapHandle, Object};
 use topstat_engine::ts_tick;
+use topstat_model::Stored;
 use topstat_model::interval::{Each, Interval};
 
 pub use build::{Build, Builds, Entries, Feature, Keeps, MapSize, Probe, Probes, Settle, Which};
@@ -117,6 +118,27 @@ impl Family {
         }
     }
 
+    /// The names of a table's lost counts, in the order of the outputs, without the two that each table has.
+    pub fn lost(&self, table: &TableInfo) -> Vec<String> {
+        let names: Vec<&str> = match &self.kind {
+            Kind::Ranked(ranked) => ranked.lost_names(table),
+            Kind::Counters(counting) => (counting.lost)(table).to_vec(),
+            Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => Vec::new(),
+        };
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// How the records of a table are stored.
+    pub fn stored(&self, sample: &SampleInfo, table: &TableInfo) -> Stored {
+        let is_number = |column: &RowColumn| column.from.is_number(column.column.kind);
+        Stored {
+            numbers: sample.columns.iter().map(is_number).collect(),
+            parts: self.parts(table),
+            lost: self.lost(table),
+            key: sample.key.clone(),
+        }
+    }
+
     /// All its tables.
     pub fn tables(&self) -> Vec<Arc<TableInfo>> {
         self.samples.iter().flat_map(|sample| &sample.tables).cloned().collect()
@@ -165,6 +187,8 @@ pub struct Counting {
     pub open: fn(&Options, &Whose) -> Result<Tallier, Error>,
     /// The names of the parts of a table's values.
     pub parts: fn(&TableInfo) -> &'static [&'static str],
+    /// The names of a table's lost counts.
+    pub lost: fn(&TableInfo) -> &'static [&'static str],
 }
 
 /// How ranked tables are loaded and read.
@@ -257,6 +281,16 @@ impl Ranked {
             definition: None,
             own: OwnOptions::default(),
         }
+    }
+}
+
+impl Ranked {
+    /// The names of a table's lost counts, in the order of [`Lost::further`](topstat_model::Lost::further).
+    pub fn lost_names(&self, table: &TableInfo) -> Vec<&str> {
+        let optional = [("opaque", self.opaque), ("full", self.full), ("unmatched", self.unmatched)];
+        let own = self.lost.iter().filter(|own| own.table == table.path()).map(|own| own.name.as_str());
+        let counted = optional.into_iter().filter(|(_, is_counted)| *is_counted).map(|(name, _)| name);
+        ["crowded", "skipped"].into_iter().chain(counted).chain(own).collect()
     }
 }
 

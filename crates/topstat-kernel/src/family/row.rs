@@ -69,6 +69,21 @@ pub enum FieldAt {
     AtMost(usize),
 }
 
+impl FieldAt {
+    /// Whether each value of a column of this kind is a number.
+    pub fn is_number(&self, kind: ColumnKind) -> bool {
+        match self {
+            Self::U16(_) | Self::U32(_) | Self::U64(_) | Self::KnownU32(_) | Self::KnownU64(_) => true,
+            Self::Pages(_) | Self::Mean(_) | Self::AtMost(_) => true,
+            Self::Told => matches!(kind, ColumnKind::Port | ColumnKind::Pid | ColumnKind::Id),
+            // A recorder does not know the fields of a table that a user defines: all of them are texts.
+            Self::Event(..) => false,
+            Self::Named(..) | Self::Error(_) | Self::Address { .. } | Self::Name(..) | Self::Word(..) => false,
+            Self::Mark(_) | Self::Cgroup(_) | Self::Container => false,
+        }
+    }
+}
+
 /// A field of an event: how its words are shown.
 #[derive(Clone, Debug)]
 pub struct EventField {

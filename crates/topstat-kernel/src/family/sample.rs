@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use topstat_model::{Column, TableType, Unit};
+use topstat_model::{Column, ColumnKind, FleetKey, Reach, TableType, Unit};
 
 use super::{Objects, RowColumn};
 
@@ -22,6 +22,8 @@ pub struct SampleInfo {
     pub columns: Vec<RowColumn>,
     /// Which variant it is, where one name means several samples.
     pub variant: Option<Variant>,
+    /// The meaning of its key on other hosts; `None`: unknown, and bounds over hosts are the widest.
+    pub key: Option<FleetKey>,
 }
 
 /// One of several samples of one kind: `tcp` means `tcp_v4` and `tcp_v6`.
@@ -67,7 +69,14 @@ impl SampleInfo {
     ) -> Self {
         let of = |table: TableInfo| Arc::new(TableInfo { sample: name.to_owned(), ..table });
         let tables = tables.into_iter().map(of).collect();
-        Self { name: name.to_owned(), about: about.to_owned(), tables, objects, columns, variant: None }
+        let key = fleet_key(objects, &columns);
+        Self { name: name.to_owned(), about: about.to_owned(), tables, objects, columns, variant: None, key }
+    }
+
+    /// The sample with this key. Only a family knows the key of [`Objects::Keyed`] and [`Objects::Counter`].
+    #[must_use]
+    pub fn keyed(self, reach: Reach, columns: &[&str]) -> Self {
+        Self { key: Some(FleetKey::new(reach, columns)), ..self }
     }
 
     /// Whether its objects are processes, or threads where the options ask for them
@@ -102,6 +111,19 @@ impl TableInfo {
     /// Its path: `tcp_v4/conns_pps`.
     pub fn path(&self) -> String {
         format!("{}/{}", self.sample, self.name)
+    }
+}
+
+/// The key of objects whose kind alone decides it.
+fn fleet_key(objects: Objects, columns: &[RowColumn]) -> Option<FleetKey> {
+    // A mark changes during the life of an object.
+    let names = |column: &RowColumn| (column.column.kind != ColumnKind::Mark).then(|| column.column.name.to_string());
+    match objects {
+        Objects::Socket | Objects::Task => {
+            Some(FleetKey { reach: Reach::Local, columns: columns.iter().filter_map(names).collect() })
+        }
+        Objects::Cgroup => Some(FleetKey::new(Reach::Spanning, &["cgroup"])),
+        Objects::Keyed | Objects::Counter => None,
     }
 }
 

@@ -131,7 +131,7 @@ proptest! {
             String::from_utf8(written).unwrap()
         };
         let document = written(&snapshot);
-        let shape = Shape { columns: snapshot.columns.clone(), value_name: snapshot.value_name.clone() };
+        let shape = Shape { columns: snapshot.columns.clone(), value_name: snapshot.value_name.clone(), stored: None };
         let found = document::read(document.as_bytes(), |_, _| Some(shape.clone())).unwrap();
         prop_assert_eq!(written(&found), document.clone());
         prop_assert_eq!((&found.columns, &found.value_name), (&snapshot.columns, &snapshot.value_name));

@@ -4,6 +4,7 @@
 pub mod choice;
 pub mod doctor;
 pub mod events;
+pub mod fleet;
 pub mod lab;
 pub mod netstack;
 pub mod record;
@@ -31,6 +32,7 @@ use crate::{resolve, time};
 use choice::Choice;
 use doctor::DoctorArgs;
 use events::EventsArgs;
+use fleet::FleetArgs;
 use lab::LabArgs;
 use netstack::NetstackArgs;
 use record::{PastArgs, RecordArgs};
@@ -83,6 +85,7 @@ EXAMPLES
   topstat daemon                                 statistics that outlive the tools that show them
   topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
   topstat record                                 what 'topstat top TABLE --at 03:12' shows
+  topstat fleet top net_cgroups/bps /srv/fleet   over all hosts whose records are there
   topstat serve --listen 127.0.0.1:9899          a page, and metrics for Prometheus
   topstat watch 'net_procs/bps share > 0.5 for 30s' --exec ./alert
   topstat ls                                     which samples and tables there are
@@ -110,6 +113,7 @@ pub enum Command {
     Set(SetArgs),
     Daemon(DaemonArgs),
     Record(RecordArgs),
+    Fleet(FleetArgs),
     Serve(ServeArgs),
     Watch(WatchArgs),
     Unload(UnloadArgs),

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Subcommand;
+
 use super::{Mount, time};
 
 /// Where records are, unless the command line says otherwise.
@@ -16,8 +18,11 @@ pub const DEFAULT_HISTORY: &str = "/var/lib/topstat/history";
 ///
 /// Events are recorded by 'topstat events --record', and shown again by 'topstat replay'.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = NOTES)]
+#[command(after_long_help = NOTES, args_conflicts_with_subcommands = true)]
 pub struct RecordArgs {
+    #[command(subcommand)]
+    pub command: Option<RecordCommand>,
+
     /// Which tables [default: all that are on]
     #[arg(value_name = "SAMPLE/TABLE")]
     pub tables: Vec<String>,
@@ -53,6 +58,23 @@ pub struct RecordArgs {
     pub mount: Mount,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum RecordCommand {
+    Check(RecordCheckArgs),
+}
+
+/// Say what is wrong with the records in a directory
+///
+/// Reads every file: a fault is one that can't be read, columns that differ between the sealed files of a table, what a
+/// killed recorder has left, and a file that is no record. Gaps are listed, too, and are no fault. Exits with 1 if there
+/// is a fault.
+#[derive(Debug, clap::Args)]
+pub struct RecordCheckArgs {
+    /// Where the records are
+    #[arg(value_name = "DIR", default_value = DEFAULT_HISTORY)]
+    pub dir: PathBuf,
+}
+
 const KEPT: &str = "What is kept";
 
 const NOTES: &str = "\
@@ -66,6 +88,7 @@ EXAMPLES
   topstat record                                 all tables, for 7 days, in at most 1 GiB
   topstat record tcp/conns_bps tasks/cpu --age 30d --size 5GiB
   topstat top tcp/conns_bps --at 03:12           what was at the top then
+  topstat record check                           what is wrong with the files
   zstdcat /var/lib/topstat/history/*/table=tasks.cpu/*/*.jsonl.zst | jq .total";
 
 /// Where records are.

@@ -6,6 +6,7 @@ mod completions;
 mod daemon;
 mod doctor;
 mod events;
+mod fleet;
 mod get;
 mod lab;
 mod live;
@@ -62,7 +63,8 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),
         Some(Command::Daemon(daemon)) => daemon::run(daemon, backend, console),
-        Some(Command::Record(record)) => record::run(record),
+        Some(Command::Record(record)) => record::run(record, console),
+        Some(Command::Fleet(fleet)) => fleet::run(fleet, console),
         Some(Command::Serve(args)) => serve::serve(args),
         Some(Command::Watch(args)) => serve::watch(args),
         Some(Command::Unload(unload)) => unload::run(unload, backend, console),

@@ -9,6 +9,7 @@ mod emulated;
 mod events;
 mod fake;
 mod files;
+mod fleet;
 mod golden;
 mod live;
 mod netstack;

@@ -66,6 +66,8 @@ fn help_is_as_it_was() {
         ("set --help", "help-set.txt"),
         ("daemon --help", "help-daemon.txt"),
         ("record --help", "help-record.txt"),
+        ("fleet --help", "help-fleet.txt"),
+        ("fleet top --help", "help-fleet-top.txt"),
         ("serve --help", "help-serve.txt"),
         ("watch --help", "help-watch.txt"),
         ("view --help", "help-view.txt"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat record`: writes the tops of tables to files. It reads nothing but the daemon's tree.
 
+mod check;
 mod recorder;
 pub mod tree;
 
@@ -10,9 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use topstat_history::{Keep, Root, TableOptions, keep, layout};
 
-use crate::args::record::RecordArgs;
+use crate::args::record::{RecordArgs, RecordCommand};
 use crate::config::Level;
-use crate::console::Schedule;
+use crate::console::{Console, Schedule};
 use crate::daemon::events::{Event, Events};
 use crate::daemon::logging;
 use crate::error::{Error, Exit};
@@ -56,7 +57,10 @@ impl Plan {
     }
 }
 
-pub fn run(args: &RecordArgs) -> Result<Exit, Error> {
+pub fn run(args: &RecordArgs, console: &mut dyn Console) -> Result<Exit, Error> {
+    if let Some(RecordCommand::Check(args)) = &args.command {
+        return check::run(args, console);
+    }
     let plan = Plan::new(args)?;
     logging::begin(Level::default());
     let events = Events::catch().map_err(|source| Error::System { what: "catch signals", source })?;

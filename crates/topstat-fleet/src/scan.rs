@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The last snapshot of each host in a window of time.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use topstat_history::sealed::Sealed;
+use topstat_history::{Error, Root};
+use topstat_model::{FleetKey, Reach};
+
+use crate::bounds::{HostRow, HostTop};
+use crate::files::{self, TableFile};
+
+mod cells;
+
+use cells::{FileCells, Names, is_static};
+
+/// Between the columns of an object's name.
+pub const BETWEEN: char = '\t';
+/// The name of a column without a value.
+pub const NONE: &str = "-";
+
+/// The window of time: after `from`, up to `at`. The last snapshot of each host in it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its beginning, which is not in it.
+    pub from: SystemTime,
+    /// Its end, which is in it.
+    pub at: SystemTime,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Scan {
+    /// The columns that name an object, and how far they reach.
+    pub key: FleetKey,
+    /// The hosts with a snapshot in the window.
+    pub hosts: Vec<HostTop>,
+    /// Their names.
+    pub names: Vec<String>,
+    /// The names of the objects: the values of the key's columns with [`BETWEEN`] between them. If an object exists on one host,
+    /// the host is the first of them.
+    pub objects: Vec<Arc<str>>,
+    /// Files that could not be read, with the reason. Their hosts may be missing.
+    pub faults: Vec<(PathBuf, String)>,
+    /// Files that were read.
+    pub files: usize,
+}
+
+/// The files of a table, and the meaning of its key.
+pub struct Table<'r> {
+    name: String,
+    files: Vec<(&'r Root, TableFile)>,
+    key: Option<FleetKey>,
+    columns: Vec<String>,
+}
+
+impl<'r> Table<'r> {
+    /// Finds the files of a table (`net_cgroups.bps`) in these directories. `known` is the key by the definition of this version,
+    /// for files that do not name one.
+    ///
+    /// # Errors
+    ///
+    /// A directory can't be read.
+    pub fn find(roots: &'r [Root], name: &str, known: Option<FleetKey>) -> Result<Self, Error> {
+        let mut found = Vec::new();
+        for root in roots {
+            found.extend(files::files(root, name)?.into_iter().map(|file| (root, file)));
+        }
+        let mut table = Self { name: name.to_owned(), files: found, key: known, columns: vec![] };
+        // Any readable file has the columns, and one of this version the key; the last ones are the newest.
+        for (root, file) in table.files.iter().rev() {
+            let Ok(sealed) = root.read(&file.path).and_then(Sealed::open) else { continue };
+            let about = sealed.about();
+            table.columns = about.columns.iter().map(|column| column.name.clone()).collect();
+            table.key = about.key.clone().or(table.key.take());
+            break;
+        }
+        Ok(table)
+    }
+
+    /// Whether there is no file.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The columns of the table's objects.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// The files.
+    pub fn files(&self) -> impl Iterator<Item = (&Root, &TableFile)> {
+        self.files.iter().map(|(root, file)| (*root, file))
+    }
+
+    /// Whether files are in directories of hosts; or in one directory, compacted.
+    pub fn has_host_directories(&self) -> bool {
+        self.files.iter().any(|(_, file)| file.host.is_some())
+    }
+
+    /// The columns that name an object, if the user asks for other ones than the table's key. Fewer columns than the key's are a
+    /// part of it. A table whose key is unknown gets the widest bounds.
+    pub fn key(&self, by: &[String]) -> FleetKey {
+        let own = self.key.clone();
+        let own = own.unwrap_or_else(|| FleetKey { reach: Reach::Part, columns: self.columns.clone() });
+        if by.is_empty() {
+            return own;
+        }
+        let whole = own.columns.iter().all(|column| by.contains(column));
+        FleetKey { reach: if whole { own.reach } else { Reach::Part }, columns: by.to_vec() }
+    }
+
+    /// The time of the last record of all readable files.
+    pub fn last(&self) -> Option<SystemTime> {
+        let last = |(root, file): &(&Root, TableFile)| {
+            let sealed = root.read(&file.path).and_then(Sealed::open).ok()?;
+            (0..sealed.groups()).filter_map(|group| sealed.times(group)).map(|(_, last)| last).max()
+        };
+        // Hours before the last one end before it.
+        let newest = self.files.iter().filter_map(|(_, file)| file.from).max();
+        self.files.iter().filter(|(_, file)| file.from.is_none() || file.from == newest).filter_map(last).max()
+    }
+
+    /// Reads the last snapshot of each host in a window, by this key.
+    pub fn scan(&self, key: FleetKey, window: Window) -> Scan {
+        let mut state = State::new(key, window);
+        for (root, file) in &self.files {
+            if !file.may_have(window.from, window.at) {
+                continue;
+            }
+            state.file += 1;
+            let read = root.read(&file.path).and_then(Sealed::open).and_then(|sealed| {
+                let about = sealed.about();
+                if format!("{}.{}", about.sample, about.table) != self.name {
+                    let why = format!("it has records of {}/{}", about.sample, about.table);
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
+                state.read(&sealed, file.host.as_deref())
+            });
+            if let Err(error) = read {
+                state.faults.push((file.path.clone(), error.to_string()));
+            }
+        }
+        state.finish()
+    }
+}
+
+/// A host's snapshot, and where it is from.
+#[derive(Default)]
+struct Host {
+    name: String,
+    /// µs since 1970; `None`: no snapshot yet.
+    time: Option<i64>,
+    file: usize,
+    top: HostTop,
+}
+
+struct State {
+    key: FleetKey,
+    from: i64,
+    at: i64,
+    hosts: Vec<Host>,
+    by_name: HashMap<String, usize>,
+    objects: Vec<Arc<str>>,
+    by_object: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
+    faults: Vec<(PathBuf, String)>,
+    file: usize,
+}
+
+/// Amounts without an object: the names of their counts, behind `lost_` or `lost_now_`.
+pub const WITHOUT_OBJECT: [&str; 2] = ["no_memory", "full"];
+/// An object in a container is on one host, wherever its path leads.
+pub const CONTAINER: &str = "container";
+
+impl State {
+    fn new(key: FleetKey, window: Window) -> Self {
+        Self {
+            key,
+            from: micros(window.from),
+            at: micros(window.at),
+            hosts: vec![],
+            by_name: HashMap::new(),
+            objects: vec![],
+            by_object: HashMap::default(),
+            faults: vec![],
+            file: 0,
+        }
+    }
+
+    fn read(&mut self, sealed: &Sealed, host: Option<&str>) -> io::Result<()> {
+        let names = Names::new(sealed.about(), &self.key);
+        for group in 0..sealed.groups() {
+            let Some(rows) = self.rows(sealed, group)? else { continue };
+            let columns = sealed.columns_of(group, rows.clone(), &|name| names.wants(name))?;
+            let cells = FileCells::new(&names, &columns, host)?;
+            self.add(&cells, columns.rows(), &|row| is_static(sealed, group, rows.start + row))?;
+        }
+        Ok(())
+    }
+
+    /// The rows of a group from the first to the last that is in the window.
+    fn rows(&self, sealed: &Sealed, group: usize) -> io::Result<Option<Range<usize>>> {
+        if let Some((first, last)) = sealed.times(group) {
+            let (first, last) = (micros(first), micros(last));
+            if last <= self.from || first > self.at {
+                return Ok(None);
+            }
+            if first > self.from && last <= self.at {
+                return Ok(Some(0..sealed.rows(group)));
+            }
+        }
+        let columns = sealed.columns(group, &|name| name == "time")?;
+        let Some(times) = columns.cells("time") else { return Ok(None) };
+        let in_window = |row: &usize| times.micros(*row).is_some_and(|time| time > self.from && time <= self.at);
+        let first = (0..columns.rows()).find(in_window);
+        Ok(first.zip((0..columns.rows()).rfind(in_window)).map(|(first, last)| first..last + 1))
+    }
+
+    fn add(
+        &mut self,
+        cells: &FileCells<'_>,
+        rows: usize,
+        is_static: &dyn Fn(usize) -> io::Result<bool>,
+    ) -> io::Result<()> {
+        let mut last_host: Option<(&str, usize)> = None;
+        let mut name = String::new();
+        for row in 0..rows {
+            let Some(time) = cells.time.micros(row).filter(|time| *time > self.from && *time <= self.at) else {
+                continue;
+            };
+            if cells.gap.is_some_and(|gap| gap.text(row).is_some()) {
+                continue;
+            }
+            let Some(host) = cells.host(row) else {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a row has no host"));
+            };
+            let number = match last_host {
+                Some((last, number)) if last == host => number,
+                _ => self.host(host),
+            };
+            last_host = Some((host, number));
+            let file = self.file;
+            let known = &mut self.hosts[number];
+            match known.time {
+                // An older snapshot, or one that another file has, too.
+                Some(before) if time < before || (time == before && known.file != file) => continue,
+                Some(before) if time == before => {}
+                _ => {
+                    known.time = Some(time);
+                    known.file = file;
+                    known.top.rows.clear();
+                    known.top.total = cells.number("total", cells.total, row)?;
+                    known.top.other = cells.number("other", cells.other, row)?;
+                    known.top.proven = cells.number("proven", cells.proven, row)?;
+                    known.top.doubt = cells.lost.iter().any(|lost| lost.number(row).unwrap_or(0) > 0)
+                        && cells.doubt(row, is_static(row)?);
+                }
+            }
+            let rank = cells.rank.number(row).and_then(|rank| u32::try_from(rank).ok()).unwrap_or(0);
+            let (Some(value), 1..) = (cells.value.number(row), rank) else { continue };
+            name.clear();
+            cells.name(self.key.reach, host, row, &mut name);
+            let object = self.object(&name);
+            let contained = || cells.container.is_some_and(|container| container.text(row).is_some());
+            let spans = match self.key.reach {
+                Reach::Local => false,
+                Reach::Spanning => !contained(),
+                Reach::Part => true,
+            };
+            self.hosts[number].top.rows.push(HostRow { object, rank, spans, value });
+        }
+        Ok(())
+    }
+
+    fn host(&mut self, name: &str) -> usize {
+        if let Some(number) = self.by_name.get(name) {
+            return *number;
+        }
+        let number = self.hosts.len();
+        self.hosts.push(Host { name: name.to_owned(), ..Host::default() });
+        self.by_name.insert(name.to_owned(), number);
+        number
+    }
+
+    fn object(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.by_object.get(name) {
+            return *number;
+        }
+        let number = u32::try_from(self.objects.len()).unwrap_or(u32::MAX);
+        let name: Arc<str> = name.into();
+        self.objects.push(Arc::clone(&name));
+        self.by_object.insert(name, number);
+        number
+    }
+
+    fn finish(self) -> Scan {
+        let reported = self.hosts.into_iter().filter(|host| host.time.is_some());
+        let (hosts, names) = reported.map(|host| (host.top, host.name)).unzip();
+        Scan { key: self.key, hosts, names, objects: self.objects, faults: self.faults, files: self.file }
+    }
+}
+
+fn micros(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

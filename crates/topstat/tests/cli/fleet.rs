@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The real `topstat fleet` and `topstat record check`, on files that recorders have sealed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use topstat_history::{Place, Root, Table, TableOptions};
+use topstat_model::document;
+use topstat_model::document::Shape;
+use topstat_model::{Column, ColumnKind, FleetKey, Reach, Stored};
+
+const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("topstat-cli-fleet-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("fleet")).unwrap();
+        Self(path)
+    }
+
+    /// Records and seals a snapshot of a host, with these control groups and values.
+    fn host(&self, host: &str, rows: &[(&str, u64)], other: u64) {
+        let root = Root::guarded(&self.0.join("fleet")).unwrap();
+        let place = Place { host: host.into(), sample: "net_cgroups".into(), table: "bps".into() };
+        let second = Duration::from_secs(1);
+        let options = TableOptions { interval: 10 * second, rows: 8, fine_interval: second };
+        let mut table = Table::open(&root, place, options, Duration::ZERO).unwrap();
+        let total = rows.iter().map(|(_, value)| value).sum::<u64>() + other;
+        let row = |(rank, (cgroup, value)): (u32, &(&str, u64))| json!({"rank": rank, "value": value, "object": {"cgroup": cgroup}, "rx": 1, "tx": value - 1, "cpus": [0]});
+        let rows: Vec<_> = (1..).zip(rows).map(row).collect();
+        let document = json!({
+            "time": "2026-11-25T03:12:00.000Z", "sample": "net_cgroups", "table": "bps", "type": "dynamic", "unit": "bits",
+            "period_ms": 1000, "delay_ms": 0, "top": 8, "objects": 9, "total": total, "other": other, "proven": rows.len(),
+            "lost": {"contended": 0, "no_memory": 0}, "lost_now": {"contended": 0, "no_memory": 0}, "rows": rows,
+            "cpu_totals": {"0": total},
+        });
+        table.coarse(document::read(document.to_string().as_bytes(), shape).unwrap()).unwrap();
+        table.pause().unwrap();
+        for log in table.to_seal(SystemTime::now() + Duration::from_secs(1 << 32)).unwrap() {
+            table.seal(&log, &shape).unwrap();
+        }
+    }
+
+    fn topstat(&self, line: &str) -> (Output, String) {
+        let arguments = line.split(' ').map(|word| word.replace("DIR", self.0.join("fleet").to_str().unwrap()));
+        let mut command = Command::new(TOPSTAT);
+        let output = command.args(arguments).current_dir(&self.0).env("TZ", "UTC").output().unwrap();
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        (output, text)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn shape(_: &str, _: &str) -> Option<Shape> {
+    let columns = vec![Column::new("cgroup", ColumnKind::Path), Column::optional("container", ColumnKind::Id)];
+    let key = Some(FleetKey::new(Reach::Spanning, &["cgroup"]));
+    let parts = ["rx", "tx"].map(str::to_owned).to_vec();
+    let stored = Stored { numbers: vec![false, false], parts, lost: vec![], key };
+    Some(Shape { columns, value_name: "bps".into(), stored: Some(stored) })
+}
+
+/// A web server on all hosts, and a database on one.
+fn fleet(name: &str) -> Scratch {
+    let scratch = Scratch::new(name);
+    scratch.host("alpha", &[("/system.slice/web.service", 900), ("/system.slice/db.service", 500)], 70);
+    scratch.host("beta", &[("/system.slice/web.service", 400), ("/system.slice/mail.service", 30)], 10);
+    scratch
+}
+
+#[test]
+fn the_top_of_two_hosts_has_bounds() {
+    let scratch = fleet("top");
+    let (output, text) = scratch.topstat("fleet top net_cgroups/bps --at 2026-11-25T03:12:30Z DIR");
+    assert!(output.status.success(), "{output:?}");
+    let expected = "\
+net_cgroups/bps at 2026-11-25T03:12:30.000Z, over 2 hosts
+
+   at least  at most  hosts  cgroup
+1      1300     1300      2  /system.slice/web.service
+2       500      510      1  /system.slice/db.service
+3        30      100      1  /system.slice/mail.service
+
+2 of 3 rows proven to be the first ones
+total 1910; an object that no host shows has at most 80
+";
+    assert_eq!(text.replace("+00:00", "Z"), expected);
+    let (_, text) = scratch.topstat("fleet top net_cgroups/bps -n 1 -f cgroup:db -o json DIR");
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&found["reach"], &found["reported"], &found["proven_to"]), (&json!("spanning"), &json!(2), &json!(1)));
+    let row = json!({"place": 1, "object": {"cgroup": "/system.slice/db.service"}, "hosts": 1, "at_least": 500, "at_most": 510});
+    assert_eq!(found["rows"], json!([row]));
+    // What is beside the key is a part of it.
+    let (_, text) = scratch.topstat("fleet top net_cgroups/bps --by container -o json DIR");
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&found["reach"], &found["rows"][0]["at_most"]), (&json!("part"), &json!(1910)));
+}
+
+#[test]
+fn hosts_are_compared_with_an_inventory_and_files_are_merged() {
+    let scratch = fleet("hosts");
+    fs::write(scratch.0.join("hosts.txt"), "alpha\ngamma # new\n").unwrap();
+    let (output, text) = scratch.topstat("fleet hosts --inventory hosts.txt DIR");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("beta  2026-11-25T03:12:00.000") && text.contains("not in the inventory"), "{text}");
+    assert!(text.ends_with("gamma  missing\n2 hosts reported, 1 missing, 1 not in the inventory\n"), "{text}");
+    let (output, _) = scratch.topstat("fleet hosts DIR");
+    assert!(output.status.success(), "{output:?}");
+    let (output, text) = scratch.topstat("fleet compact DIR --to DIR/merged");
+    assert!(output.status.success(), "{output:?}");
+    assert!(text.ends_with("table=net_cgroups.bps/date=2026-11-25/03.parquet: 4 rows of 2 hosts\n"), "{text}");
+    let top = |dir| scratch.topstat(&format!("fleet top net_cgroups/bps -o json {dir}")).1;
+    assert_eq!(top("DIR/merged"), top("DIR"));
+    let (_, sql) = scratch.topstat("fleet sql net_cgroups/bps --engine duckdb DIR/merged");
+    assert!(sql.contains("merged/table=net_cgroups.bps/date=*/*.parquet") && !sql.contains("host=*"), "{sql}");
+    assert!(sql.contains("TIMESTAMPTZ '2026-11-25 03:12:00.000000+00'"), "{sql}");
+    for (engine, view) in [("spark", "USING parquet"), ("clickhouse", "file('s3a://b/host=*/table=net_hosts.bps")] {
+        let (output, sql) = scratch.topstat(&format!("fleet sql net_hosts/bps --engine {engine} --at -1h s3a://b/"));
+        assert!(output.status.success() && sql.contains(view) && sql.contains("object_host"), "{output:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_records_is_said() {
+    let scratch = fleet("check");
+    let (output, text) = scratch.topstat("record check DIR");
+    assert_eq!((output.status.code(), text.as_str()), (Some(0), "2 files of 2 tables: 0 faults, 0 gaps\n"));
+    let below = |host: &str| scratch.0.join(format!("fleet/host={host}/table=net_cgroups.bps/date=2026-11-25"));
+    fs::write(below("alpha").join("04.parquet"), "PAR1").unwrap();
+    fs::write(below("beta").join("05.parquet.unfinished"), "").unwrap();
+    fs::write(below("beta").join("notes.txt"), "").unwrap();
+    let (output, text) = scratch.topstat("record check DIR");
+    assert_eq!(output.status.code(), Some(1));
+    for expected in [
+        "04.parquet: it can't be read: ",
+        "05.parquet.unfinished: it is not finished",
+        "notes.txt: it has no name of a recorder's file",
+        "3 files of 2 tables: 3 faults, 0 gaps",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    // A damaged file is named, and the others are shown.
+    let (output, text) = scratch.topstat("fleet top net_cgroups/bps --at 2026-11-25T03:12:30Z -o json --within 1h DIR");
+    assert!(output.status.success(), "{output:?}");
+    assert!(text.contains("\"reported\":2"), "{text}");
+    fs::write(below("alpha").join("03.parquet"), "PAR1").unwrap();
+    let (output, text) = scratch.topstat("fleet top net_cgroups/bps --at 2026-11-25T03:12:30Z -o json DIR");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("\"reported\":1") && text.contains("\"unread_files\":1"), "{text}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("03.parquet: "), "{output:?}");
+}
+
+#[test]
+fn wrong_questions_are_refused() {
+    let scratch = fleet("wrong");
+    for (line, code, expected) in [
+        ("fleet top net_cgroups DIR", 2, "net_cgroups is not SAMPLE/TABLE"),
+        ("fleet top tcp/conns_bps DIR", 2, "tcp means several samples"),
+        ("fleet top net_hosts/bps DIR", 1, "there are no sealed records of net_hosts/bps in "),
+        ("fleet top net_cgroups/bps --by comm DIR", 2, "--by comm: the table has the columns cgroup, container"),
+        ("fleet top net_cgroups/bps -f pid:7 DIR", 2, "there is no column \"pid\""),
+        ("fleet top net_cgroups/bps --at noon DIR", 2, "--at \"noon\": not a time"),
+        ("fleet top net_cgroups/bps -n 2000 DIR", 2, "2000 is not in 1..=1000"),
+        ("fleet top net_cgroups/bps DIR/nosuch", 1, "nosuch"),
+        ("fleet hosts --inventory nosuch.txt DIR", 1, "cannot read the inventory nosuch.txt"),
+        ("fleet sql own/table --engine duckdb", 2, "this version does not know the table"),
+        ("record check DIR/nosuch", 1, "nosuch"),
+    ] {
+        let (output, _) = scratch.topstat(line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && said.contains(expected), "{line}: {output:?}");
+    }
+}
