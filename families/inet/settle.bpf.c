@@ -230,11 +230,12 @@ TS_APART int inet_order_all(struct inet_object *o)
 
 		if (!x.config[table].enabled || !(s->known >> table & 1) || !s->value[table])
 			continue;
-		if (ts_likely(x.claimed))
-			ts_order(t, tick, o->object.self, o->object.id, s->value[table], obs_view(sample, table), NULL);
+		if (ts_likely(s->claimed)) /* as x.claimed, which would be on the stack: Linux 6.1 allows 512 bytes for all calls */
+			ts_order(t, tick, o->object.self, x.id, s->value[table], obs_view(sample, table), NULL);
 		else
 			ts_contended(t, tick, s->value[table], obs_view(sample, table));
 	}
+	x.claimed = s->claimed;
 	if (x.config[INET_BYTES].enabled && (o->bytes.sum[0] | o->bytes.sum[1]))
 		obs_order(&x, INET_BYTES);
 	obs_end(&x);
