@@ -37,6 +37,11 @@ pub fn missing() -> Vec<String> {
     missing.map(|(_, name, why)| format!("without {name}, which is needed: {why}")).collect()
 }
 
+/// Whether this thread may put the capability to mount into effect.
+pub fn can_mount() -> bool {
+    capabilities(None).is_ok_and(|had| had.permitted.contains(of(&AT_TIMES)))
+}
+
 /// Gives up all capabilities that are not needed, for this thread and all threads that it starts from now on. No program that
 /// they execute can have more: no_new_privs is set, and the bounding set is emptied if CAP_SETPCAP allows it. The unit does
 /// without CAP_SETPCAP, and has systemd set the bounding set. Without privileges there is nothing to give up.

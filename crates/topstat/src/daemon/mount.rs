@@ -48,6 +48,9 @@ pub enum NoTree {
     /// The host can't have a tree. All else works.
     #[error("no FUSE on this host: {0}")]
     NoFuse(String),
+    /// The daemon may not mount, as in a container that is not privileged. All else works.
+    #[error("the kernel refuses to mount the tree without CAP_SYS_ADMIN")]
+    NotPermitted,
     /// The mount point can't be used: the administrator has to choose another one, or clear it.
     #[error("cannot mount the tree at {}: {why}", .at.display())]
     Unusable {
@@ -119,6 +122,7 @@ impl Point {
         let device = open_device()?;
         caps::raised(|| mount_at(&at, &device)).map_err(|errno| match errno {
             Errno::NODEV => NoTree::NoFuse("the kernel has no file system of that kind (CONFIG_FUSE_FS)".to_owned()),
+            Errno::PERM if !caps::can_mount() => NoTree::NotPermitted,
             errno => unusable(errno.to_string()),
         })?;
         let (end, ended) = channel();

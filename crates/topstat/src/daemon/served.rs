@@ -49,7 +49,7 @@ impl<'a> Served<'a> {
                 log::info!("the tree is at {}", mounted.at().display());
                 self.mounted = Some(mounted);
             }
-            Err(error @ NoTree::NoFuse(_)) => {
+            Err(error @ (NoTree::NoFuse(_) | NoTree::NotPermitted)) => {
                 log::warn!("{error}; there is no tree, all else works (topstat top, get, set)");
             }
             Err(error) => return Err(error.into()),

@@ -217,3 +217,18 @@ fn the_unit_of_the_server_is_closed() {
     let level: f64 = level.split(' ').next().unwrap().parse().unwrap();
     assert!(level <= 1.5, "{text}");
 }
+
+/// The chart's manifests have the form that Kubernetes demands, and docs/install.md names the capabilities that they have.
+#[test]
+fn the_chart_is_as_kubernetes_demands() {
+    /// A tool is missing.
+    const SKIPPED: i32 = 77;
+    let checked =
+        Command::new(repository().join("scripts/kubernetes")).arg("check").output().expect("scripts/kubernetes");
+    let (code, written, complaints) = said(&checked);
+    if code == Some(SKIPPED) {
+        eprintln!("skipped: {}", complaints.trim());
+        return;
+    }
+    assert!(code == Some(0) && written.contains(" manifests are valid, "), "{written}{complaints}");
+}
