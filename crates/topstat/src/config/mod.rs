@@ -341,7 +341,8 @@ mod tests {
 
     #[test]
     fn tables_of_the_users_own_have_free_names() {
-        for path in ["disk/json", "disk/enabled", "self/issued", "enabled/issued", "tcp_v4/issued", "disk", "disk/a-b"] {
+        for path in ["disk/json", "disk/enabled", "self/issued", "enabled/issued", "tcp_v4/issued", "disk", "disk/a-b"]
+        {
             let lines = wrong(&format!("[tables]\n\"{path}\" = \"syscalls:sys_enter_read by pid\"\n"));
             assert!(lines.len() == 1 && lines[0].contains(path.split('/').next().unwrap()), "{path}: {lines:?}");
         }
