@@ -97,7 +97,7 @@ pub fn builds() -> Builds {
                 object: object!("inet/settle.bpf.o"),
                 program: "inet_settle",
                 over: "active",
-                samples: abi::INET_TCP_SAMPLES,
+                banks: abi::INET_TCP_SAMPLES,
                 sizes: vec![MapSize::of::<abi::inet_shares>("shares", Entries::Cpus)],
                 since: Some(SINCE),
                 computed: Some(CELL),

@@ -29,7 +29,7 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
         Kind::Ranked(_) => {
             let of = RankedFamily::of(family).expect("it is one");
             let state = Arc::new(ranking::load(&of, &family.tables(), &Options::default())?);
-            state.settle([0])?; // programs that leave a rest leave one of the first sample
+            state.settle([0])?; // programs that leave a rest leave one of the first bank
             state.read(false).map(drop)
         }
         Kind::Account(account) => (account.load)(&AccountOptions::default(), &[]).map(drop),

@@ -47,8 +47,8 @@ pub struct Settle {
     pub program: &'static str,
     /// The map, one of [`Build::maps`].
     pub over: &'static str,
-    /// The number of samples whose programs leave a rest: the first ones of the family. Snapshots of the others run nothing.
-    pub samples: u32,
+    /// The number of banks whose programs leave a rest: the first ones of the family. Snapshots of the others run nothing.
+    pub banks: u32,
     /// Maps of these programs whose size is known when they are loaded.
     pub sizes: Vec<MapSize>,
     /// Where the kernel itself counts objects (`observe/records.h`): a map of [`Build::maps`] with the moment from which on each

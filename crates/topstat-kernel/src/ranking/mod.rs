@@ -200,9 +200,9 @@ impl Ranking {
         self.settler.prepare(&self.maps)
     }
 
-    /// Pushes the rest of the usage, if the programs of one of these samples leave one: see [`Settler::run`].
-    pub fn settle(&self, samples: impl IntoIterator<Item = u32>) -> Result<Settled, Error> {
-        match samples.into_iter().any(|sample| self.settler.is_for(sample)) {
+    /// Pushes the rest of the usage, if the programs of one of these banks leave one: see [`Settler::run`].
+    pub fn settle(&self, banks: impl IntoIterator<Item = u32>) -> Result<Settled, Error> {
+        match banks.into_iter().any(|bank| self.settler.is_for(bank)) {
             true => self.settler.run(&self.maps),
             false => Ok(Settled::NoRest),
         }

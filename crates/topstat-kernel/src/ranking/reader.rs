@@ -350,9 +350,9 @@ impl Reader {
 
 impl Source for Reader {
     fn snapshots(&mut self, tables: &[Arc<TableInfo>]) -> Result<Vec<Snapshot>, Error> {
-        let samples: Vec<_> =
+        let banks: Vec<_> =
             tables.iter().map(|info| self.table(info).map(|table| table.sample)).collect::<Result<_, _>>()?;
-        self.settled = Some(self.state.settle(samples)?);
+        self.settled = Some(self.state.settle(banks)?);
         let snapshots = tables.iter().map(|table| self.snapshot(table)).collect();
         self.settled = None;
         snapshots

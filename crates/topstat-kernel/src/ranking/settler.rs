@@ -80,9 +80,9 @@ impl Settler {
         Ok(Some(Moment { jiffies: moment.read(0, 0), ns: moment.read(0, size_of::<u64>()) }))
     }
 
-    /// Whether the programs of this sample leave a rest. Snapshots of other samples need no run.
-    pub fn is_for(&self, sample: u32) -> bool {
-        self.how.as_ref().is_some_and(|how| sample < how.samples)
+    /// Whether the programs of this bank leave a rest. Snapshots of other banks need no run.
+    pub fn is_for(&self, bank: u32) -> bool {
+        self.how.as_ref().is_some_and(|how| bank < how.banks)
     }
 
     /// Pushes the rest, and orders its objects.
