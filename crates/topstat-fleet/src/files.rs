@@ -10,8 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{FileType, Stat};
-use topstat_history::layout::HOUR;
+use rustix::fs::FileType;
+use topstat_history::layout::{HOUR, keyed};
 use topstat_history::{Error, Root};
 
 /// A sealed or compacted file of a table.
@@ -91,16 +91,6 @@ fn dates(root: &Root, table: &Path, host: Option<&str>, found: &mut Vec<TableFil
 fn hour(date: &str, stem: &str) -> Option<SystemTime> {
     let hour = stem.get(..2).filter(|_| stem.len() == 2 || stem.as_bytes()[2] == b'-')?;
     humantime::parse_rfc3339(&format!("{date}T{hour}:00:00Z")).ok()
-}
-
-/// Directories with this key, without links: the value behind the `=`, and the path.
-fn keyed(root: &Root, dir: &Path, key: &str) -> io::Result<Vec<(String, PathBuf)>> {
-    let is_dir = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    let value = |(path, stat): (PathBuf, Stat)| {
-        let value = path.file_name()?.to_str()?.strip_prefix(key)?.to_owned();
-        is_dir(&stat).then_some((value, path))
-    };
-    Ok(root.stats(dir)?.into_iter().filter_map(value).collect())
 }
 
 #[cfg(test)]

@@ -227,7 +227,11 @@ pub fn sized_files(root: &Root, place: &Place) -> io::Result<Vec<(u64, File)>> {
 }
 
 /// Directories with this key, without links to directories: the value behind the `=`, and the path.
-fn keyed(root: &Root, dir: &Path, key: &str) -> io::Result<Vec<(String, PathBuf)>> {
+///
+/// # Errors
+///
+/// As [`places`].
+pub fn keyed(root: &Root, dir: &Path, key: &str) -> io::Result<Vec<(String, PathBuf)>> {
     let is_dir = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     let value = |(path, stat): (PathBuf, Stat)| {
         let value = path.file_name()?.to_str()?.strip_prefix(key)?.to_owned();

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use topstat_kernel::{SampleInfo, TableInfo};
+use topstat_kernel::{Family, SampleInfo, TableInfo};
+use topstat_model::Stored;
 use topstat_model::document::Shape;
 use topstat_model::typeset::escape;
 
@@ -78,13 +79,25 @@ fn table_names(samples: &[Arc<SampleInfo>]) -> Vec<&str> {
     names
 }
 
-/// The shape of the objects of a table, if this version knows it.
+/// The shape of the objects of a table, if this version knows it; without [`Shape::stored`], which only files need.
 pub fn shape(sample: &str, table: &str) -> Option<Shape> {
+    shape_of(sample, table, |_, _, _| None)
+}
+
+/// As [`shape`], with how records of the table are stored.
+pub fn stored_shape(sample: &str, table: &str) -> Option<Shape> {
+    shape_of(sample, table, |family, sample, table| Some(family.stored(sample, table)))
+}
+
+fn shape_of(
+    sample: &str,
+    table: &str,
+    stored: impl FnOnce(&Family, &SampleInfo, &TableInfo) -> Option<Stored>,
+) -> Option<Shape> {
     let family = topstat_kernel::family_of(sample)?;
     let info = family.samples.iter().find(|info| info.name == sample)?;
     let table = info.tables.iter().find(|info| info.name == table)?;
-    let stored = Some(family.stored(info, table));
-    Some(Shape { columns: info.columns(), value_name: table.value_name.clone(), stored })
+    Some(Shape { columns: info.columns(), value_name: table.value_name.clone(), stored: stored(&family, info, table) })
 }
 
 /// The names that mean several samples, each once.

@@ -52,7 +52,7 @@ fn directory(table: &str) -> Result<String, Error> {
 fn find<'r>(roots: &'r [Root], table: &str) -> Result<Table<'r>, Error> {
     let name = directory(table)?;
     let (sample, of_sample) = table.split_once('/').unwrap_or_default();
-    let known = resolve::shape(sample, of_sample).and_then(|shape| shape.stored).and_then(|stored| stored.key);
+    let known = resolve::stored_shape(sample, of_sample).and_then(|shape| shape.stored).and_then(|stored| stored.key);
     let found = Table::find(roots, &name, known)?;
     if found.is_empty() {
         return Err(Error::Daemon(format!(

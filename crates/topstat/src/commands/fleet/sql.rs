@@ -28,7 +28,7 @@ impl From<EngineName> for Engine {
 pub fn run(args: &FleetSqlArgs, console: &mut dyn Console) -> Result<Exit, Error> {
     let name = directory(&args.table)?;
     let (sample, of_sample) = args.table.split_once('/').unwrap_or_default();
-    let shape = resolve::shape(sample, of_sample);
+    let shape = resolve::stored_shape(sample, of_sample);
     let known = shape.as_ref().and_then(|shape| shape.stored.as_ref()).and_then(|stored| stored.key.clone());
     // A directory on this host has the columns, and says whether it is compacted. Of any other place the definition is known.
     let local = Path::new(&args.dir).is_dir().then(|| open(&[PathBuf::from(&args.dir)])).transpose()?;

@@ -13,7 +13,7 @@ use crate::error::{Error, Exit};
 use crate::resolve;
 
 pub fn run(args: &RecordCheckArgs, console: &mut dyn Console) -> Result<Exit, Error> {
-    let found = check::check(&Root::open(&args.dir)?, &resolve::shape)?;
+    let found = check::check(&Root::open(&args.dir)?, &resolve::stored_shape)?;
     let mut text = String::new();
     for (path, fault) in &found.faults {
         let _ = writeln!(text, "{}: {}", escape(&path.to_string_lossy()), escape(&fault.to_string()));
