@@ -263,10 +263,14 @@ TS_APART int keyed_age(u32 place, u64 id, u32 wanted)
 }
 
 /* Take a place in this bucket that has no object. Returns the place, from 1; 0: there is no free place at present. */
-TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now, u64 hash)
+TS_APART int keyed_take_free(u32 bucket, u64 hash)
 {
+	struct keyed_bucket *b = host_item(buckets, bucket);
+	u64 now = host_jiffies();
 	u32 way;
 
+	if (!b)
+		return 0;
 	for (way = 0; way < KEYED_WAYS; way++) {
 		KEYED_OBJECT *o = host_item(objects, bucket * KEYED_WAYS + way);
 		u64 tag = ts_read(b->tag[way]);
@@ -287,30 +291,28 @@ TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now, u64 h
 TS_INLINE u32 keyed_take_in(u32 bucket, u64 hash)
 {
 	struct keyed_bucket *b = host_item(buckets, bucket);
-	u64 now = host_jiffies();
-	u32 way, place;
+	u32 place = keyed_take_free(bucket, hash), one = host_jiffies() % KEYED_WAYS, way;
 
 	if (!b)
 		return 0;
-	place = keyed_take_free(b, bucket, now, hash);
 	for (way = 0; way < KEYED_WAYS; way++) {
 		u64 tag = ts_read(b->tag[way]);
 
-		if (tag > KEYED_BUSY && keyed_age(bucket * KEYED_WAYS + way, tag, !place && way == now % KEYED_WAYS))
+		if (tag > KEYED_BUSY && keyed_age(bucket * KEYED_WAYS + way, tag, !place && way == one))
 			ts_write(b->tag[way], KEYED_ENDED);
 	}
 	return place;
 }
 
 /* Make an object in a place that the caller has taken. */
-TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
+TS_APART int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 {
 	u32 bucket = place / KEYED_WAYS, way = place % KEYED_WAYS, incarnation, i;
 	struct keyed_bucket *b = host_item(buckets, bucket);
 	KEYED_OBJECT *o = host_item(objects, place);
 	u64 id;
 
-	if (!b || !o)
+	if (!key || sample >= HOST_SAMPLES || !b || !o)
 		return 0;
 	incarnation = o->keyed.incarnation + 1;
 	/* 0 is left to the ids of enum keyed_tag. */

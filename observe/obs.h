@@ -75,18 +75,31 @@ TS_INLINE struct ts_table *obs_table(struct ts_bank *bank, u32 table)
 	return ts_bank_table(bank, table, constants.shape.table_stride);
 }
 
+struct obs_claiming {
+	u64 *word;
+	int claimed;
+};
+
+/* Returns 1, which ends the loop, when the word is claimed. */
+TS_NOINLINE long obs_claim_once(u32 i, void *arg)
+{
+	struct obs_claiming *c = arg;
+
+	c->claimed = !ts_read(*c->word) && ts_claim(c->word);
+	return c->claimed;
+}
+
 /*
  * Claim a word that another CPU is about to release, in at most `tries` tries. Returns false where the holder does not release
  * it: this CPU has interrupted the holder, or the holder does not run. The caller releases the word by ts_release().
  */
-TS_INLINE int obs_claim_soon(u64 *word, u32 tries)
+TS_APART int obs_claim_soon(u64 *word, u32 tries)
 {
-	u32 i;
+	struct obs_claiming c = { .word = word };
 
-	for (i = 0; i < tries; i++)
-		if (!ts_read(*word) && ts_claim(word))
-			return 1;
-	return 0;
+	if (word)
+		host_loop(tries, obs_claim_once, &c);
+	return c.claimed;
 }
 
 /* Whether the table is on. A caller that would look for an object only for this table asks first. */

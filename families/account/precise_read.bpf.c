@@ -135,72 +135,82 @@ static __always_inline int precise_is_offline(u64 thread, u64 id, u32 cpu)
 	return !bpf_core_read(&pid, sizeof(pid), &curr->pid) && !pid;
 }
 
-/*
- * Reads one CPU as of the instant. A slot that is written during the read is read again: its members must belong to one moment,
- * and it must contain all that came before the instant (A3).
- */
-__noinline int precise_cpu(u32 cpu)
+/* Reads one CPU as of the instant, once. ACCOUNT_LATE: its slot was written during the read. */
+__noinline int precise_look(u32 cpu)
 {
 	struct account_section *s = precise_section();
 	struct account_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
 	struct account_cpu *c = bpf_map_lookup_elem(&slots, &cpu);
 	u64 T, seq, before, id;
-	u32 i, running, last;
+	u32 running, last;
 
 	if (!s || !row || !c)
 		return ACCOUNT_FAULT;
 	T = s->instant;
+	precise_fence(s);
+	seq = ts_read(c->seq);
+	if (seq & 1)
+		return ACCOUNT_LATE;
+	precise_fence(s);
+	row->since = c->since;
+	row->thread = row->id = row->assumed = 0;
+	row->start = c->start;
+	__builtin_memcpy(row->moved, c->moved, sizeof(row->moved));
+	running = c->running;
+	id = c->id;
+	if (running == ACCOUNT_RUNS_THREAD && precise_is_offline(c->thread, id, cpu)) {
+		running = ACCOUNT_RUNS_IDLE;
+		id = ACCOUNT_ID_IDLE;
+		last = ts_bound(c->moves, ACCOUNT_MOVED - 1);
+		row->moved[last].start = c->start;
+		row->moved[last].unowned = 0;
+		row->moved[last].to = ACCOUNT_ID_IDLE;
+	}
+	before = c->start < T ? T - c->start : 0;
+	if (c->kept_at == T) {
+		row->own = c->kept;
+	} else {
+		row->own = c->own;
+		if (c->start < T)
+			row->assumed = id;
+		if (running == ACCOUNT_RUNS_IDLE) {
+			row->own.idle += before;
+			row->own.idle_irq += c->own.irq - c->start_irq;
+			row->own.idle_softirq += c->own.softirq - c->start_softirq;
+		} else if (running == ACCOUNT_RUNS_UNOWNED) {
+			row->own.unowned += before;
+		}
+	}
+	if (running == ACCOUNT_RUNS_THREAD && c->start < T) {
+		row->thread = c->thread;
+		row->id = id;
+		/* If the thread's departure had been seen, the slot would have changed by now. */
+		if (!precise_is_on(row->thread, row->id, cpu)) {
+			row->own.unowned += before;
+			row->assumed = ACCOUNT_ID_UNOWNED;
+			row->thread = row->id = 0;
+		}
+	}
+	row->irq = c->own.irq - c->start_irq;
+	row->softirq = c->own.softirq - c->start_softirq;
+	row->start_steal = c->start_steal;
+	precise_fence(s);
+	return ts_read(c->seq) == seq ? ACCOUNT_DONE : ACCOUNT_LATE;
+}
+
+/*
+ * Reads one CPU as of the instant. A slot that is written during the read is read again: its members must belong to one moment,
+ * and it must contain all that came before the instant (A3).
+ */
+static __always_inline int precise_cpu(u32 cpu)
+{
+	u32 i;
+	int code;
+
 	for (i = 0; i < LOOKS; i++) {
-		precise_fence(s);
-		seq = ts_read(c->seq);
-		if (seq & 1)
-			continue;
-		precise_fence(s);
-		row->since = c->since;
-		row->thread = row->id = row->assumed = 0;
-		row->start = c->start;
-		__builtin_memcpy(row->moved, c->moved, sizeof(row->moved));
-		running = c->running;
-		id = c->id;
-		if (running == ACCOUNT_RUNS_THREAD && precise_is_offline(c->thread, id, cpu)) {
-			running = ACCOUNT_RUNS_IDLE;
-			id = ACCOUNT_ID_IDLE;
-			last = ts_bound(c->moves, ACCOUNT_MOVED - 1);
-			row->moved[last].start = c->start;
-			row->moved[last].unowned = 0;
-			row->moved[last].to = ACCOUNT_ID_IDLE;
-		}
-		before = c->start < T ? T - c->start : 0;
-		if (c->kept_at == T) {
-			row->own = c->kept;
-		} else {
-			row->own = c->own;
-			if (c->start < T)
-				row->assumed = id;
-			if (running == ACCOUNT_RUNS_IDLE) {
-				row->own.idle += before;
-				row->own.idle_irq += c->own.irq - c->start_irq;
-				row->own.idle_softirq += c->own.softirq - c->start_softirq;
-			} else if (running == ACCOUNT_RUNS_UNOWNED) {
-				row->own.unowned += before;
-			}
-		}
-		if (running == ACCOUNT_RUNS_THREAD && c->start < T) {
-			row->thread = c->thread;
-			row->id = id;
-			/* If the thread's departure had been seen, the slot would have changed by now. */
-			if (!precise_is_on(row->thread, row->id, cpu)) {
-				row->own.unowned += before;
-				row->assumed = ACCOUNT_ID_UNOWNED;
-				row->thread = row->id = 0;
-			}
-		}
-		row->irq = c->own.irq - c->start_irq;
-		row->softirq = c->own.softirq - c->start_softirq;
-		row->start_steal = c->start_steal;
-		precise_fence(s);
-		if (ts_read(c->seq) == seq)
-			return ACCOUNT_DONE;
+		code = precise_look(cpu);
+		if (code != ACCOUNT_LATE)
+			return code;
 	}
 	return ACCOUNT_BUSY;
 }

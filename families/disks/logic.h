@@ -202,28 +202,30 @@ TS_INLINE int disks_count_begin(struct keyed *k, u64 places, u32 sample, u32 tab
 		   keyed_begin_lost(k, disks_bank(sample, table), cause);
 }
 
-TS_INLINE void disks_count(u32 sample, u64 places, const struct disks_amount *a)
+TS_APART int disks_count(u32 sample, u64 places, const struct disks_amount *a)
 {
-	u32 part = a->kind == DISKS_IS_READ ? DISKS_READ : DISKS_WRITE;
 	struct keyed k;
+	u32 part;
 
-	if (!disks_is_on(sample))
-		return;
+	if (!a || sample >= DISKS_SAMPLES || !disks_is_on(sample))
+		return 0;
+	part = a->kind == DISKS_IS_READ ? DISKS_READ : DISKS_WRITE;
 	if (a->kind == DISKS_IS_DISCARD) {
 		if (disks_count_begin(&k, places, sample, DISKS_DISCARDS, a->cause)) {
 			keyed_add(&k, DISKS_DISCARDS % TS_BANK_TABLES, part, a->bytes);
 			keyed_end(&k);
 		}
-		return;
+		return 0;
 	}
 	if (!disks_count_begin(&k, places, sample, DISKS_BYTES, a->cause))
-		return;
+		return 0;
 	keyed_add(&k, DISKS_BYTES, part, a->bytes);
 	if (a->wait_ns) {
 		keyed_add(&k, a->kind == DISKS_IS_FLUSH ? DISKS_FLUSHES : DISKS_OPS, part, 1);
 		keyed_add_since(&k, DISKS_WAIT, part, a->wait_ns, obs_since_ns(&k.obs, DISKS_WAIT, a->wait_ns));
 	}
 	keyed_end(&k);
+	return 0;
 }
 
 /* The cause why a request is not pending. While requests without a place are in flight, it is taken for one of them. */

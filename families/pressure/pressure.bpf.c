@@ -143,7 +143,7 @@ struct {
 
 /* Arguments of a loop over CPUs. */
 struct sum_loop {
-	struct pressure_sum *sum;
+	struct pressure_sum sum;
 	u64 pcpu;
 	u64 now;
 	u64 jiffy_ns;
@@ -172,14 +172,13 @@ static long pressure_offset(u32 cpu, void *unused)
  * A change of the state while it is copied: the kernel sets `state_start` first, and then adds the time before it to `times`.
  * So a mixed copy lacks some time, and never has any twice. The next run has it.
  */
-static long pressure_cpu(u32 cpu, void *arg)
+TS_APART int pressure_add(struct sum_loop *l, u32 cpu)
 {
 	u64 *offset = bpf_map_lookup_elem(&offsets, &cpu);
-	struct sum_loop *l = arg;
 	struct pressure_cpu c = {};
 	u64 at;
 
-	if (!offset)
+	if (!l || !offset)
 		return 1;
 	at = l->pcpu + *offset;
 	if (READ(&c.times, FIELD(struct psi_group_cpu, at, times)) ||
@@ -189,8 +188,13 @@ static long pressure_cpu(u32 cpu, void *arg)
 		l->unreadable++;
 		return 0;
 	}
-	pressure_add_cpu(l->sum, &c, STATE(PSI_NONIDLE), l->now, l->jiffy_ns);
+	pressure_add_cpu(&l->sum, &c, STATE(PSI_NONIDLE), l->now, l->jiffy_ns);
 	return 0;
+}
+
+static long pressure_cpu(u32 cpu, void *arg)
+{
+	return pressure_add(arg, cpu) != 0;
 }
 
 /* A word of an array in a structure that the verifier knows, which takes a tenth of the time of a helper. */
@@ -220,7 +224,7 @@ static __always_inline u64 pressure_all(const struct pressure_group *g)
 }
 
 /*
- * Copy the totals and the time since, which l->sum gets. If the kernel sums up during the copy, some of the time is in neither. It
+ * Copy the totals and the time since; l->sum gets the time. If the kernel sums up during the copy, some of the time is in neither. It
  * does not do so while its lock is free before and after and its totals stay as they are: then the copy is whole.
  */
 static __always_inline int pressure_try(const struct pressure_plan *p, struct pressure_group *g, struct psi_group *psi,
@@ -230,7 +234,7 @@ static __always_inline int pressure_try(const struct pressure_plan *p, struct pr
 
 	pressure_totals(g, psi);
 	before = pressure_all(g);
-	__builtin_memset(l->sum, 0, sizeof(*l->sum));
+	__builtin_memset(&l->sum, 0, sizeof(l->sum));
 	l->unreadable = 0;
 	bpf_loop(p->cpus, pressure_cpu, l, 0);
 	pressure_totals(g, psi);
@@ -241,8 +245,7 @@ static __always_inline int pressure_try(const struct pressure_plan *p, struct pr
 static __always_inline void pressure_stalls(struct pressure_cursor *c, const struct pressure_plan *p,
 					    struct pressure_group *g, struct psi_group *psi)
 {
-	struct pressure_sum sum;
-	struct sum_loop l = { .sum = &sum, .now = c->now_ns, .jiffy_ns = p->jiffy_ns };
+	struct sum_loop l = { .now = c->now_ns, .jiffy_ns = p->jiffy_ns };
 
 	g->has |= PRESSURE_HAS_STALLS;
 	if (!(psi->avgs_work.work.data.counter & PENDING) &&
@@ -256,7 +259,7 @@ static __always_inline void pressure_stalls(struct pressure_cursor *c, const str
 	/* The third try is taken as it is: at worst, the next run has the time. Not a loop: Linux 6.1 accepts no callback in one. */
 	(void)(pressure_try(p, g, psi, &l) || pressure_try(p, g, psi, &l) || pressure_try(p, g, psi, &l));
 	c->unreadable += l.unreadable;
-#define SINCE(kind, state) g->stalled_ns[kind] += pressure_since(&sum, STATE(state))
+#define SINCE(kind, state) g->stalled_ns[kind] += pressure_since(&l.sum, STATE(state))
 	SINCE(PRESSURE_CPU_SOME, PSI_CPU_SOME);
 	SINCE(PRESSURE_CPU_FULL, PSI_CPU_FULL);
 	SINCE(PRESSURE_MEM_SOME, PSI_MEM_SOME);

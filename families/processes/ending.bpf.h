@@ -133,16 +133,49 @@ static __always_inline void process_times(struct process_ending *p, struct task_
 /* Exiting threads that are read when the last one ends: a few for each CPU. */
 #define LAST_THREADS 256
 
+/* A step through the threads of a process. */
+struct process_walk {
+	struct process_ending *p;
+	u64 self;
+	u64 head;
+	u64 node;
+};
+
+/* Adds the times and counts of a thread. Returns 1 at the end of the list. */
+static long process_other(u32 i, void *arg)
+{
+	struct process_walk *w = arg;
+	struct process_ending *p = w->p;
+	struct task_struct___used *other = NULL;
+	u64 address = w->node - bpf_core_field_offset(other->thread_node);
+
+	if (w->node == w->head)
+		return 1;
+	other = (void *)address;
+	if (address != w->self) {
+		p->cpu_ns += BPF_CORE_READ(other, se.sum_exec_runtime);
+		p->user_ns += BPF_CORE_READ(other, utime);
+		p->system_ns += BPF_CORE_READ(other, stime);
+		p->event.minor_faults += BPF_CORE_READ(other, min_flt);
+		p->event.major_faults += BPF_CORE_READ(other, maj_flt);
+		p->event.voluntary += BPF_CORE_READ(other, nvcsw);
+		p->event.involuntary += BPF_CORE_READ(other, nivcsw);
+	}
+	w->node = host_address(BPF_CORE_READ(other, thread_node.next));
+	return 0;
+}
+
 /* Adds up the times and counts of all threads but this one. The kernel has the sum of the reaped threads. The others are in the
  * process's list: its first thread, which is reaped last, and threads that have not fully ended yet. False: a thread was reaped
  * during the read, and may have been counted twice or not at all. */
 static __noinline bool process_others(struct process_ending *p, struct task_struct___used *t)
 {
 	struct signal_struct___used *sig = t->signal;
-	u64 self = host_address(t), head = host_address(sig) + bpf_core_field_offset(sig->thread_head);
+	struct process_walk w = { .p = p, .self = host_address(t) };
 	u32 before = BPF_CORE_READ(sig, stats_lock.seqcount.seqcount.sequence);
-	u64 node = host_address(BPF_CORE_READ(sig, thread_head.next));
 
+	w.head = host_address(sig) + bpf_core_field_offset(sig->thread_head);
+	w.node = host_address(BPF_CORE_READ(sig, thread_head.next));
 	p->cpu_ns = BPF_CORE_READ(sig, sum_sched_runtime);
 	p->user_ns = BPF_CORE_READ(sig, utime);
 	p->system_ns = BPF_CORE_READ(sig, stime);
@@ -150,21 +183,7 @@ static __noinline bool process_others(struct process_ending *p, struct task_stru
 	p->event.major_faults = BPF_CORE_READ(sig, maj_flt);
 	p->event.voluntary = BPF_CORE_READ(sig, nvcsw);
 	p->event.involuntary = BPF_CORE_READ(sig, nivcsw);
-	for (u32 i = 0; i < LAST_THREADS && node != head; i++) {
-		u64 address = node - bpf_core_field_offset(t->thread_node);
-		struct task_struct___used *other = (void *)address;
-
-		if (address != self) {
-			p->cpu_ns += BPF_CORE_READ(other, se.sum_exec_runtime);
-			p->user_ns += BPF_CORE_READ(other, utime);
-			p->system_ns += BPF_CORE_READ(other, stime);
-			p->event.minor_faults += BPF_CORE_READ(other, min_flt);
-			p->event.major_faults += BPF_CORE_READ(other, maj_flt);
-			p->event.voluntary += BPF_CORE_READ(other, nvcsw);
-			p->event.involuntary += BPF_CORE_READ(other, nivcsw);
-		}
-		node = host_address(BPF_CORE_READ(other, thread_node.next));
-	}
+	host_loop(LAST_THREADS, process_other, &w);
 	return !(before & 1) && before == BPF_CORE_READ(sig, stats_lock.seqcount.seqcount.sequence);
 }
 
