@@ -191,9 +191,12 @@ impl Serialize for RowView<'_> {
     }
 }
 
-struct ObjectView<'a> {
-    columns: &'a [Column],
-    object: &'a [Field],
+/// An object as a map of its columns. An optional column without a value is left out.
+pub struct ObjectView<'a> {
+    /// The columns of the snapshot.
+    pub columns: &'a [Column],
+    /// The fields, in the order of the columns.
+    pub object: &'a [Field],
 }
 
 impl Serialize for ObjectView<'_> {

@@ -11,7 +11,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
 use topstat_tui::feed::{Cost, Origin};
 use topstat_tui::host::{Cpu, Disk, Host, Memory, Pressure};
-use topstat_tui::now::{self, Panel};
+use topstat_tui::now::{self, Others, Panel};
 use topstat_tui::state::{Group, Screen};
 use topstat_tui::{App, Colors, Look, TableMeta, draw};
 
@@ -179,6 +179,7 @@ fn the_first_screen_at_each_size() {
         assert_snapshot!(format!("now-{width}x{height}"), frame(&mut app(), (width, height), PLAIN));
     }
     assert_snapshot!("now-text", now::write(&app()));
+    assert_snapshot!("now-json", String::from_utf8(now::document(&app()).unwrap()).unwrap());
 }
 
 #[test]
@@ -197,7 +198,8 @@ fn cpu_time_is_a_share_of_all_cpus() {
     let lines: Vec<_> =
         content.lines.iter().map(|line| (line.figure.as_str(), line.name.as_str(), line.share)).collect();
     assert_eq!(lines, [("30.0", "nginx", 0.3)]);
-    assert_eq!(content.others, Some(("20.0".to_owned(), Some(2))), "100% less 50% idle less 30%");
+    let others = Others { figure: "20.0".to_owned(), value: 0.2, count: Some(2) };
+    assert_eq!(content.others, Some(others), "100% less 50% idle less 30%");
 }
 
 /// The largest connection of a process says which port or which host. The two ends of a local one are one line, and count once.
@@ -207,7 +209,7 @@ fn a_local_connection_is_one_line() {
     let lines: Vec<_> =
         content.lines.iter().map(|line| (line.figure.as_str(), line.name.as_str(), line.more.as_str())).collect();
     assert_eq!(lines, [("900M", "nginx", ":443"), ("100M", "curl ↔ postgres", "lo:5432")]);
-    assert_eq!(content.others, Some(("1.00M".to_owned(), Some(0))));
+    assert_eq!(content.others, Some(Others { figure: "1.00M".to_owned(), value: 1e6, count: Some(0) }));
     let shares: f64 = content.lines.iter().map(|line| line.share).sum();
     assert!((0.99..1.0).contains(&shares), "{shares}: the second end is in no total");
 }

@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::case::{Cases, Outcome, last_lines, of_libtest};
 use crate::evidence::{self, Judged};
-use crate::gate::{Gate, Report};
+use crate::gate::{Gate, Inputs, Report};
 use crate::guests;
 use crate::known::Known;
-use crate::parts::{Part, SOURCES, keep, kept};
+use crate::parts::{FRESH, GUESTS, LIVE, Part, SOURCES, keep, kept};
 use crate::table::{Row, say, table};
 
 /// How long all of it takes on two cores, about.
@@ -24,7 +24,7 @@ const REPEATS: u32 = 20;
 
 /// How a part is run and read.
 enum Run {
-    /// A part of the gate, whether it has passed or not.
+    /// A part of the gate.
     Gate(Part),
     /// A command that prints sections of guests.
     Guests(&'static [&'static str]),
@@ -40,22 +40,28 @@ struct Piece {
     name: &'static str,
     /// Its part of the time in per cent, where it can be cut short; 0: it takes what it takes.
     share: u64,
+    /// A pass of it is kept for these.
+    inputs: Inputs<'static>,
     run: Run,
 }
 
-const fn piece(name: &'static str, share: u64, run: Run) -> Piece {
-    Piece { name, share, run }
+const fn piece(name: &'static str, share: u64, inputs: Inputs<'static>, run: Run) -> Piece {
+    Piece { name, share, inputs, run }
 }
+
+/// What the fuzzers feed.
+const FUZZED: Inputs<'_> = Inputs { packages: &["topstat-fuzz"], paths: &["scripts/fuzz"] };
 
 /// All, in the order of running. The last part fills the rest of the time.
 const PIECES: [Piece; 12] = [
-    piece("lint", 0, Run::Gate(Part::Lint)),
-    piece("unit", 0, Run::Gate(Part::Unit)),
+    piece("lint", 0, SOURCES, Run::Gate(Part::Lint)),
+    piece("unit", 0, SOURCES, Run::Gate(Part::Unit)),
     // All live cases, also those that are slow by nature: the lab, faults, watchdogs, budgets.
-    piece("live", 0, Run::Gate(Part::Live)),
+    piece("live", 0, LIVE, Run::Gate(Part::Live)),
     piece(
         "vm",
         0,
+        GUESTS,
         Run::Guests(&[
             "scripts/vm-tests",
             "--also",
@@ -70,14 +76,14 @@ const PIECES: [Piece; 12] = [
             "newest:numa",
         ]),
     ),
-    piece("kmod", 0, Run::Plain(&["scripts/kmod-tests"])),
-    piece("vm-runner", 0, Run::Plain(&["make", "--no-print-directory", "vm-test"])),
-    piece("fresh-12", 0, Run::Plain(&["scripts/fresh", "12"])),
-    piece("fresh-13", 0, Run::Plain(&["scripts/fresh", "13"])),
-    piece("fuzz", 5, Run::Plain(&["make", "--no-print-directory", "fuzz", "SECONDS=$S"])),
-    piece("soak", 8, Run::Plain(&["make", "--no-print-directory", "soak", "SECONDS=$S"])),
-    piece("faults", 8, Run::Plain(&["make", "--no-print-directory", "faults", "FAULTS_SECONDS=$C"])),
-    piece("repeat", 100, Run::Repeat),
+    piece("kmod", 0, GUESTS, Run::Plain(&["scripts/kmod-tests"])),
+    piece("vm-runner", 0, GUESTS, Run::Plain(&["make", "--no-print-directory", "vm-test"])),
+    piece("fresh-12", 0, FRESH, Run::Plain(&["scripts/fresh", "12"])),
+    piece("fresh-13", 0, FRESH, Run::Plain(&["scripts/fresh", "13"])),
+    piece("fuzz", 5, FUZZED, Run::Plain(&["make", "--no-print-directory", "fuzz", "SECONDS=$S"])),
+    piece("soak", 8, LIVE, Run::Plain(&["make", "--no-print-directory", "soak", "SECONDS=$S"])),
+    piece("faults", 8, LIVE, Run::Plain(&["make", "--no-print-directory", "faults", "FAULTS_SECONDS=$C"])),
+    piece("repeat", 100, LIVE, Run::Repeat),
 ];
 
 /// The commands whose system calls `make faults` has fail, one after the other.
@@ -101,7 +107,7 @@ pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
     let known = Known::read(&gate.root.join("tests/known.toml"))?;
     let (mut rows, mut missing, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     // Before the build: a pass counts for the sources that were built.
-    drop(gate.hash(SOURCES));
+    PIECES.iter().for_each(|piece| drop(gate.hash(piece.inputs)));
     // All parts run these programs.
     build(gate)?;
     for piece in PIECES.iter().filter(|piece| named.is_empty() || named.iter().any(|name| name == piece.name)) {
@@ -110,7 +116,7 @@ pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
         let begun = Instant::now();
         let mut report;
         let mut judged = Judged::default();
-        if let Some(kept) = kept(gate, &name, SOURCES) {
+        if let Some(kept) = kept(gate, &name, piece.inputs) {
             report = kept;
         } else if left < LEAST {
             missing.push(piece.name);
@@ -126,7 +132,7 @@ pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
         let failures = report.cases.failed().map(|(case, _)| case).chain(report.broke.as_deref());
         failed.extend(failures.map(|what| format!("{}: {what}", piece.name)));
         if !row.kept && row.failed == 0 {
-            keep(gate, &name, SOURCES, &report.cases)?;
+            keep(gate, &name, piece.inputs, &report.cases)?;
         }
         rows.push(row);
         // If this run is ended, the table has the parts so far.
@@ -145,12 +151,14 @@ fn build(gate: &mut Gate) -> Result<()> {
 
 fn one(gate: &mut Gate, piece: &Piece, left: u64) -> Result<Report> {
     let seconds = if piece.share == 0 { left } else { (left * piece.share / 100).max(LEAST) };
+    // The gate's own pass of the live tests lacks those that are slow by nature.
     gate.slow = matches!(piece.run, Run::Gate(Part::Live));
     let usual = gate.deadline;
     gate.deadline = Instant::now() + Duration::from_secs(left);
     let report = match &piece.run {
         Run::Gate(part) => {
-            let again = std::mem::replace(&mut gate.again, true);
+            let again = gate.again;
+            gate.again |= gate.slow;
             let report = part.run(gate);
             gate.again = again;
             report

@@ -67,18 +67,13 @@ impl Part {
 
     /// What it depends on. The part `unit` is kept by packages.
     fn inputs(self) -> Option<Inputs<'static>> {
-        let (packages, paths): (&[&str], &[&str]) = match self {
-            Part::Build | Part::Unit => return None,
-            Part::Lint => return Some(SOURCES),
-            Part::Live => (&["topstat-live"], &[]),
-            Part::Guests => (
-                &["topstat-live", "topstat-vm", "topstat-bench"],
-                &["kmod", "scripts/kmod", "scripts/kmod-tests", "scripts/vm-suite", "scripts/vm-tests", "tests/kmod"],
-            ),
-            // Packages, crates and build scripts decide whether installing and building work.
-            Part::Fresh => (&[], &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/clang.rs"]),
-        };
-        Some(Inputs { packages, paths })
+        match self {
+            Part::Build | Part::Unit => None,
+            Part::Lint => Some(SOURCES),
+            Part::Live => Some(LIVE),
+            Part::Guests => Some(GUESTS),
+            Part::Fresh => Some(FRESH),
+        }
     }
 
     /// Takes the hashes of its inputs. Called before the build, for a pass counts for the sources that were built.
@@ -101,6 +96,18 @@ impl Part {
 
 /// Everything that is compiled, run or checked; the texts are not.
 pub const SOURCES: Inputs<'_> = Inputs { packages: &[], paths: &[".", ":!*.md", ":!tests/known.toml"] };
+/// The package of the live tests. They have another harness than the tests that nextest runs.
+const LIVE_TESTS: &str = "topstat-live";
+/// What the live tests run.
+pub const LIVE: Inputs<'_> = Inputs { packages: &[LIVE_TESTS], paths: &[] };
+/// What the tests in guests run.
+pub const GUESTS: Inputs<'_> = Inputs {
+    packages: &[LIVE_TESTS, "topstat-vm", "topstat-bench"],
+    paths: &["kmod", "scripts/kmod", "scripts/kmod-tests", "scripts/vm-suite", "scripts/vm-tests", "tests/kmod"],
+};
+/// What decides whether installing and building work: packages, crates and build scripts.
+pub const FRESH: Inputs<'_> =
+    Inputs { packages: &[], paths: &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/clang.rs"] };
 
 /// What the tests of one package depend on.
 fn package<'a>(name: &'a [&'a str; 1]) -> Inputs<'a> {
@@ -150,12 +157,9 @@ fn lint(gate: &Gate) -> Result<Report> {
     Ok(report)
 }
 
-/// The package of the live tests; nextest does not run their harness.
-const LIVE: &str = "topstat-live";
-
 /// The packages of the part `unit`.
 fn packages(gate: &Gate) -> Vec<&str> {
-    gate.packages.iter().map(|package| package.name.as_str()).filter(|name| *name != LIVE).collect()
+    gate.packages.iter().map(|package| package.name.as_str()).filter(|name| *name != LIVE_TESTS).collect()
 }
 
 fn unit(gate: &Gate) -> Result<Report> {

@@ -4,7 +4,7 @@
 use super::bars;
 use super::pen::{BOLD, DIM, HEAT, PLAIN, Pen, SELECTED, WRONG, cells, fit, of_scale};
 use super::split;
-use crate::now::{Content, Line, Panel, measures};
+use crate::now::{Content, Line, Others, Panel, measures};
 use crate::state::{App, Hit, When};
 use ratatui::layout::Rect;
 
@@ -90,7 +90,7 @@ fn lines(app: &mut App, pen: &mut Pen<'_>, area: Rect, panel: Panel, content: &C
         app.hits.push((at, Hit::Line(panel, place)));
     }
     let y = area.y + content.lines.len() as u16;
-    if let (Some((figure, count)), true) = (&content.others, y < area.bottom()) {
+    if let (Some(Others { figure, count, .. }), true) = (&content.others, y < area.bottom()) {
         let count = count.filter(|count| *count > 0).map_or(String::new(), |count| format!("{count} "));
         let x = pen.put(area.x, y, area.width, &format!("{figure:>FIGURE$} "), DIM);
         let x = x + widths.bar + u16::from(widths.bar > 0);

@@ -4,6 +4,7 @@
 //!
 //! Its panels are made of the readings of tables: a panel ranks nothing itself that the kernel has ranked.
 
+mod document;
 mod measure;
 mod network;
 mod text;
@@ -18,6 +19,7 @@ use crate::draw::to_f64;
 use crate::rows::{ObjectId, chosen_by};
 use crate::state::App;
 
+pub use document::document;
 pub use measure::{Measure, measures};
 pub use text::write;
 
@@ -87,6 +89,30 @@ impl Panel {
         }
     }
 
+    /// The name for programs, which never changes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Network => "network",
+            Self::Disk => "disk",
+            Self::Waits => "waits",
+            Self::Rising => "rising",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// The unit of [`Line::value`], for programs.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Cpu => "share_of_all_cpus",
+            Self::Network => "bits_per_second",
+            Self::Disk => "bytes_per_second",
+            Self::Waits => "nanoseconds_per_second",
+            Self::Rising => "events_per_second",
+            Self::Ended => "nanoseconds",
+        }
+    }
+
     /// The path of the table that the panel mainly shows.
     pub fn table(self) -> &'static str {
         TABLES.iter().find(|(panel, ..)| *panel == self).map_or("", |(_, path, _)| path)
@@ -98,6 +124,8 @@ impl Panel {
 pub struct Line {
     /// The value, for people.
     pub figure: String,
+    /// The value in the panel's [`unit`](Panel::unit).
+    pub value: f64,
     /// The value as a share of all CPUs, of all traffic, or of a second.
     pub share: f64,
     /// The name of the process or counter.
@@ -115,13 +143,33 @@ pub struct Line {
 /// The place of a table among all tables, its reading, and the word that its panel has for it.
 type Reading = (usize, Arc<Snapshot>, &'static str);
 
+/// Everything that is in no line of a panel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Others {
+    /// The sum of the values, for people.
+    pub figure: String,
+    /// The sum of the values, in the panel's [`unit`](Panel::unit).
+    pub value: f64,
+    /// The number of objects; `None`: unknown.
+    pub count: Option<u64>,
+}
+
+/// The figures of a row.
+struct Figures {
+    figure: String,
+    value: f64,
+    share: f64,
+    /// [`Line::more`].
+    more: String,
+}
+
 /// The content of a panel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Content {
     /// The lines, the largest first.
     pub lines: Vec<Line>,
-    /// The figure of everything that is in no line, and the number of objects if it is known.
-    pub others: Option<(String, Option<u64>)>,
+    /// Everything that is in no line; `None`: there is nothing else, or a filter hides it.
+    pub others: Option<Others>,
     /// Why there are no lines.
     pub said: Option<String>,
 }
@@ -159,30 +207,28 @@ impl App {
         match panel {
             Panel::Cpu => self.of_table(panel, most, &|snapshot, row| {
                 let share = share(row.value, snapshot.total);
-                (format!("{:.1}", share * 100.0), share, String::new())
+                Figures { figure: format!("{:.1}", share * 100.0), value: share, share, more: String::new() }
             }),
             Panel::Disk => self.of_table(panel, most, &|snapshot, row| {
-                let figure = snapshot.unit.human_rate(per_second(row.value, snapshot.period_ms));
-                (figure, share(row.value, snapshot.total), text(snapshot, row, "device"))
+                let value = per_second(row.value, snapshot.period_ms);
+                let (figure, share) = (snapshot.unit.human_rate(value), share(row.value, snapshot.total));
+                Figures { figure, value, share, more: text(snapshot, row, "device") }
             }),
             Panel::Network => network::panel(self, most),
             Panel::Waits => self.waits(most),
             Panel::Rising => self.rising(most),
             Panel::Ended => self.of_table(panel, most, &|snapshot, row| {
                 let of_period = 1e6 * f64::from(snapshot.period_ms);
-                let share = share(row.value, 1) / of_period;
-                (snapshot.unit.human(row.value), share, format!("×{}", text(snapshot, row, "events")))
+                let (value, figure) = (to_f64(row.value), snapshot.unit.human(row.value));
+                Figures {
+                    figure, value, share: value / of_period, more: format!("×{}", text(snapshot, row, "events"))
+                }
             }),
         }
     }
 
-    /// The rows of the panel's table. `figures` gives the figure of a row, its share, and [`Line::more`].
-    fn of_table(
-        &self,
-        panel: Panel,
-        most: usize,
-        figures: &dyn Fn(&Snapshot, &Row) -> (String, f64, String),
-    ) -> Content {
+    /// The rows of the panel's table, with their figures.
+    fn of_table(&self, panel: Panel, most: usize, figures: &dyn Fn(&Snapshot, &Row) -> Figures) -> Content {
         let Some(table) = self.table_at(panel.table()) else { return Content::said("no such table is read here") };
         let snapshot = match self.shown(table) {
             Ok(snapshot) => snapshot,
@@ -197,15 +243,18 @@ impl App {
         }
         let fit = if rows.len() > most { most.saturating_sub(1) } else { rows.len() };
         let line = |row: &&Row| {
-            let (figure, share, more) = figures(&snapshot, row);
-            Line { figure, share, more, ..Line::of(self, &snapshot, table, row) }
+            let Figures { figure, value, share, more } = figures(&snapshot, row);
+            Line { figure, value, share, more, ..Line::of(self, &snapshot, table, row) }
         };
         let lines: Vec<_> = rows.iter().take(fit).map(line).collect();
         let shown: u64 = rows.iter().take(fit).map(|row| row.value).sum();
         let rest = Row { value: snapshot.total.saturating_sub(shown + idle), ..rows[0].clone() };
         let is_all = snapshot.row_count() < snapshot.top;
         let count = is_all.then(|| (rows.len() - fit) as u64);
-        let others = (rest.value > 0 && self.filter.is_empty()).then(|| (figures(&snapshot, &rest).0, count));
+        let others = (rest.value > 0 && self.filter.is_empty()).then(|| {
+            let Figures { figure, value, .. } = figures(&snapshot, &rest);
+            Others { figure, value, count }
+        });
         Content { lines, others, said: None }
     }
 
@@ -260,6 +309,7 @@ impl App {
                     let figure = Unit::Nanoseconds.human_rate(per_second);
                     let line = Line {
                         figure,
+                        value: per_second,
                         share: per_second / 1e9,
                         more: cause.to_owned(),
                         ..Line::of(self, &snapshot, table, row)
@@ -293,7 +343,7 @@ impl App {
                 }
                 let rate = per_second(row.value, snapshot.period_ms);
                 let mut line = Line::of(self, &snapshot, table, row);
-                line.figure = format!("+{}", snapshot.unit.human_rate(rate));
+                (line.figure, line.value) = (format!("+{}", snapshot.unit.human_rate(rate)), rate);
                 let of = snapshot.sample.trim_start_matches("snmp_");
                 (line.name, line.more) =
                     if counter.is_empty() { (line.name, what.to_owned()) } else { (counter, of.to_owned()) };

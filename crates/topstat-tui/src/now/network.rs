@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use topstat_model::{Field, Row, Snapshot, per_second};
 
-use super::{Content, Line, Panel, TABLES, share};
+use super::{Content, Line, Others, Panel, TABLES, share};
 use crate::rows::chosen_by;
 use crate::state::App;
 
@@ -124,19 +124,24 @@ pub fn panel(app: &App, most: usize) -> Content {
     let fit = if lines.len() > most { most.saturating_sub(1) } else { lines.len() };
     let shown: u64 = lines.iter().take(fit).map(|(value, _)| *value).sum();
     let rest = total.saturating_sub(shown);
-    let figure = |value: u64| short(&snapshot, value);
+    let figures = |value: u64| {
+        let value = per_second(value, snapshot.period_ms);
+        (short(&snapshot, value), value)
+    };
     let count = (snapshot.row_count() < snapshot.top).then(|| (lines.len() - fit) as u64);
-    let others = (rest > 0 && app.filter.is_empty()).then(|| (figure(rest), count));
-    let lines = lines.into_iter().take(fit).map(|(value, line)| Line {
-        figure: figure(value),
-        share: share(value, total),
-        ..line
+    let others = (rest > 0 && app.filter.is_empty()).then(|| {
+        let (figure, value) = figures(rest);
+        Others { figure, value, count }
+    });
+    let lines = lines.into_iter().take(fit).map(|(pushed, line)| {
+        let (figure, value) = figures(pushed);
+        Line { figure, value, share: share(pushed, total), ..line }
     });
     Content { lines: lines.collect(), others, said: None }
 }
 
 /// A number of bits per second, without the unit, which the title has.
-fn short(snapshot: &Snapshot, value: u64) -> String {
-    let human = snapshot.unit.human_rate(per_second(value, snapshot.period_ms));
+fn short(snapshot: &Snapshot, value: f64) -> String {
+    let human = snapshot.unit.human_rate(value);
     human.trim_end_matches("bit").to_owned()
 }

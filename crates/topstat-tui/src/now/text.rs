@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use topstat_model::rfc3339;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{Line, Panel, measures};
+use super::{Line, Others, Panel, measures};
 use crate::state::App;
 
 /// The most lines of a panel.
-const MOST: usize = 10;
+pub(super) const MOST: usize = 10;
 
 /// A text in at least this many cells.
 fn padded(text: &str, cells: usize) -> String {
@@ -47,7 +47,7 @@ pub fn write(app: &App) -> String {
             );
             let _ = writeln!(out, "{}", text.trim_end());
         }
-        if let Some((figure, count)) = &content.others {
+        if let Some(Others { figure, count, .. }) = &content.others {
             let count = count.filter(|count| *count > 0).map_or(String::new(), |count| format!("{count} "));
             let _ = writeln!(out, "{figure:>9}   {count}others");
         }

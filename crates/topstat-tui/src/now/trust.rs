@@ -12,7 +12,14 @@ use crate::state::App;
 fn cause(name: &str) -> String {
     match name {
         "contended" => "were put into order late".to_owned(),
+        "crowded" => "were not put into order".to_owned(),
         "no_memory" => "found no memory in the kernel".to_owned(),
+        "full" => "have no row: all places for objects are taken".to_owned(),
+        "unmatched" => "have no row: the event that names their owner was not seen".to_owned(),
+        "opaque" => "are packets of IPsec, whose payload is not known".to_owned(),
+        "unseen" => "are connections that could not be read at their end".to_owned(),
+        "skipped" => "were not seen: the kernel did not run the program".to_owned(),
+        "impossible" => "are waits that the kernel has measured wrongly, and are left out".to_owned(),
         other => format!("are lost ({})", other.replace('_', " ")),
     }
 }

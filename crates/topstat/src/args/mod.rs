@@ -151,8 +151,8 @@ pub struct TopArgs {
     #[arg(short = 'n', long, value_name = "ROWS", value_parser = rows, requires = "table")]
     pub rows: Option<u32>,
 
-    /// How to write it
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t, requires = "table")]
+    /// How to write it; a summary has no CSV
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: TopFormat,
 
     #[command(flatten)]

@@ -84,6 +84,7 @@ fn documents_are_as_their_schemas_say() {
     assert!(commands.len() > 20);
     let further = [
         ("snapshot", "top tcp_v4/conns_pps -f port:443 -o json"),
+        ("summary", "top -o json"),
         ("sample", "ls -o json"),
         ("check", "check -o json"),
         ("counters", "snmp 1 2 -o json"),

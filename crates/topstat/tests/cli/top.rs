@@ -98,6 +98,13 @@ fn without_a_table_a_pipe_gets_one_summary() {
 }
 
 #[test]
+fn a_summary_is_no_csv() {
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run("top -o csv", &mut Fake::default()), Exit::Usage);
+    assert!(console.notes.contains("name a table, or write it by -o json"), "{}", console.notes);
+}
+
+#[test]
 fn a_larger_n_makes_a_larger_table() {
     let mut console = FakeConsole::pipe();
     let mut fake = Fake::default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat top` without a table: the first screen of the live view as text, once.
+//! `topstat top` without a table: the first screen of the live view as text or JSON, once.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use topstat_tui::host::Looker;
 use topstat_tui::state::When;
 use topstat_tui::{App, Feed, now};
 
-use crate::args::TopArgs;
+use crate::args::{TopArgs, TopFormat};
 use crate::backend::Backend;
 use crate::commands::live;
 use crate::console::Console;
@@ -17,6 +17,10 @@ use crate::{instant, names};
 pub fn run(args: &TopArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     if !args.choice.wanted.is_empty() || args.choice.only.is_some() {
         return Err(Error::Usage("choose rows of a summary by --filter, or name a table".to_owned()));
+    }
+    if args.output == TopFormat::Csv {
+        let why = "a summary has rows of several kinds, which are no CSV: name a table, or write it by -o json";
+        return Err(Error::Usage(why.to_owned()));
     }
     let filter = args.filters.join(" ").parse().map_err(|fault| Error::Usage(format!("--filter: {fault}")))?;
     let shown = match &args.past.at {
@@ -43,7 +47,11 @@ pub fn run(args: &TopArgs, backend: &mut dyn Backend, console: &mut dyn Console)
         return Err(Error::Daemon(why));
     }
     app.filter = filter;
-    console.write(now::write(&app).as_bytes()).map_err(Error::Output)?;
+    let written = match args.output {
+        TopFormat::Json => now::document(&app).map_err(Error::Output)?,
+        _ => now::write(&app).into_bytes(),
+    };
+    console.write(&written).map_err(Error::Output)?;
     Ok(Exit::Done)
 }
 
