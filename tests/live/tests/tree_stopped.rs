@@ -26,6 +26,9 @@ pub fn cases() -> Vec<Case> {
 
 /// The time limit of a command that gets no answer: a second, plus its start on a busy host.
 const SOON: Duration = Duration::from_secs(8);
+/// The time limit of a command that is asked to end. The daemon stays stopped, so a command that waits for it never ends. A recorder
+/// has its files written to the disk first (fsync), behind the writes of all other programs.
+const ENDED: Duration = Duration::from_secs(60);
 
 /// Runs a command, which must end soon; returns its output and its duration.
 fn run(arguments: &[&str]) -> (Output, Duration) {
@@ -145,7 +148,7 @@ fn who_waits_for_a_stopped_daemon_ends_when_asked_to() {
             rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
         }
         let mut all = waiting.iter_mut().chain(&mut asking);
-        let ended = all.by_ref().all(|child| eventually(SOON, || child.try_wait().unwrap().is_some()));
+        let ended = all.by_ref().all(|child| eventually(ENDED, || child.try_wait().unwrap().is_some()));
         slowest = slowest.max(asked.elapsed());
         drop(stopped);
         if !ended {
