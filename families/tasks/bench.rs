@@ -10,7 +10,7 @@ use libbpf_rs::{Link, Object};
 use crate::Error;
 use crate::bpf::{self, program};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/bench.bpf.o"));
+const OBJECT: &[u8] = object!("tasks/bench.bpf.o");
 
 /// A program that does nothing, attached to every switch. Dropping it detaches it.
 pub struct Empty {

@@ -24,7 +24,7 @@ macro_rules! abi {
 /// The compiled programs of a family: `object!("inet/probe.bpf.o")`.
 macro_rules! object {
     ($path:literal) => {
-        include_bytes!(concat!(env!("OUT_DIR"), "/", $path)).as_slice()
+        include_bytes!(concat!(env!("OUT_DIR"), "/", $path, ".deflate")).as_slice()
     };
 }
 

@@ -18,7 +18,7 @@ pub const PACKETS: &str = "packets";
 
 /// The programs that find out which features the kernel has for this. They are in the folder of `inet`, which mostly is loaded,
 /// too.
-pub static PROBES: Probes = Probes::new(include_bytes!(concat!(env!("OUT_DIR"), "/inet/probe.bpf.o")));
+pub static PROBES: Probes = Probes::new(include_bytes!(concat!(env!("OUT_DIR"), "/inet/probe.bpf.o.deflate")));
 
 fn is_set(way: &str) -> bool {
     std::env::var_os(UDP).is_some_and(|set| set == way)

@@ -72,14 +72,13 @@ fn reason(said: &[String]) -> Option<String> {
     })
 }
 
-/// Opens an eBPF object that was compiled into this program.
-pub fn open(name: &str, bytes: &[u8]) -> Result<OpenObject, Error> {
+/// Opens an eBPF object that was compiled into this program, packed by the build script.
+pub fn open(name: &str, packed: &[u8]) -> Result<OpenObject, Error> {
     listen();
     libbpf_said();
-    ObjectBuilder::default()
-        .name(name)
-        .and_then(|b| b.open_memory(bytes))
-        .map_err(|e| kernel(format!("open the eBPF object {name}"), &e))
+    let what = || format!("open the eBPF object {name}");
+    let bytes = miniz_oxide::inflate::decompress_to_vec(packed).map_err(|e| kernel(what(), &e))?;
+    ObjectBuilder::default().name(name).and_then(|b| b.open_memory(&bytes)).map_err(|e| kernel(what(), &e))
 }
 
 /// Creates the maps and has the kernel verify the programs.
