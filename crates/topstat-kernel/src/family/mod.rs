@@ -12,6 +12,7 @@ mod row;
 mod sample;
 mod streaming;
 
+use std::borrow::Cow;
 use std::mem::size_of;
 use std::sync::Arc;
 
@@ -120,12 +121,11 @@ impl Family {
 
     /// The names of a table's lost counts, in the order of the outputs, without the two that each table has.
     pub fn lost(&self, table: &TableInfo) -> Vec<String> {
-        let names: Vec<&str> = match &self.kind {
-            Kind::Ranked(ranked) => ranked.lost_names(table),
-            Kind::Counters(counting) => (counting.lost)(table).to_vec(),
+        match &self.kind {
+            Kind::Ranked(ranked) => ranked.causes(table).into_iter().map(|cause| cause.name().into_owned()).collect(),
+            Kind::Counters(counting) => (counting.lost)(table).iter().map(|&name| name.to_owned()).collect(),
             Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => Vec::new(),
-        };
-        names.into_iter().map(str::to_owned).collect()
+        }
     }
 
     /// How the records of a table are stored.
@@ -285,12 +285,43 @@ impl Ranked {
 }
 
 impl Ranked {
-    /// The names of a table's lost counts, in the order of [`Lost::further`](topstat_model::Lost::further).
-    pub fn lost_names(&self, table: &TableInfo) -> Vec<&str> {
-        let optional = [("opaque", self.opaque), ("full", self.full), ("unmatched", self.unmatched)];
-        let own = self.lost.iter().filter(|own| own.table == table.path()).map(|own| own.name.as_str());
-        let counted = optional.into_iter().filter(|(_, is_counted)| *is_counted).map(|(name, _)| name);
-        ["crowded", "skipped"].into_iter().chain(counted).chain(own).collect()
+    /// What a table has lost, by cause, in the order of [`Lost::further`](topstat_model::Lost::further).
+    pub fn causes(&self, table: &TableInfo) -> Vec<Cause<'_>> {
+        let optional = [(Cause::Opaque, self.opaque), (Cause::Full, self.full), (Cause::Unmatched, self.unmatched)];
+        let counted = optional.into_iter().filter(|(_, is_counted)| *is_counted).map(|(cause, _)| cause);
+        let own = self.lost.iter().filter(|own| own.table == table.path()).map(Cause::Own);
+        [Cause::Crowded, Cause::Skipped].into_iter().chain(counted).chain(own).collect()
+    }
+}
+
+/// The cause of a loss that is counted besides [`Lost`](topstat_model::Lost)'s own fields. docs/glossary.md describes them.
+#[derive(Clone, Copy)]
+pub enum Cause<'a> {
+    /// A hash chain was full.
+    Crowded,
+    /// The kernel did not run a program.
+    Skipped,
+    /// IPsec had wrapped the packet.
+    Opaque,
+    /// All places for objects were taken.
+    Full,
+    /// The event that names the owner was not seen.
+    Unmatched,
+    /// A count of the family.
+    Own(&'a OwnLost),
+}
+
+impl Cause<'_> {
+    /// The name in documents.
+    pub fn name(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Crowded => "crowded",
+            Self::Skipped => "skipped",
+            Self::Opaque => "opaque",
+            Self::Full => "full",
+            Self::Unmatched => "unmatched",
+            Self::Own(own) => return own.name.clone().into(),
+        })
     }
 }
 

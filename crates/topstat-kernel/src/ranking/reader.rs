@@ -16,7 +16,7 @@ use super::settler::Settled;
 use super::{Ranking, ended};
 use crate::bpf::{self, Shared};
 use crate::cgroup::Paths;
-use crate::family::{Constant, Finds, Ranked, Walk, describe};
+use crate::family::{Cause, Constant, Finds, Ranked, Walk, describe};
 use crate::{Error, Source, TableInfo, process};
 
 /// The program that takes a section.
@@ -271,21 +271,16 @@ impl Reader {
     }
 
     fn lost(&self, table: &Table<'_>, sections: &[Section], skipped: u64) -> Lost {
-        let mut further =
-            vec![("crowded".into(), sum(first(sections).map(|s| s.head.crowded))), ("skipped".into(), skipped)];
-        let ranked = &self.state.of.ranked;
-        if ranked.opaque {
-            further.push(("opaque".into(), sum(first(sections).map(|s| s.head.opaque))));
-        }
-        if ranked.full {
-            further.push(("full".into(), sum(first(sections).map(|s| s.head.full))));
-        }
-        if ranked.unmatched {
-            further.push(("unmatched".into(), sum(first(sections).map(|s| s.head.unmatched))));
-        }
-        for own in ranked.lost.iter().filter(|own| own.table == table.info.path()) {
-            further.push((own.name.clone().into(), self.state.maps.number(&own.map).unwrap_or(0)));
-        }
+        let count = |cause| match cause {
+            Cause::Crowded => sum(first(sections).map(|s| s.head.crowded)),
+            Cause::Skipped => skipped,
+            Cause::Opaque => sum(first(sections).map(|s| s.head.opaque)),
+            Cause::Full => sum(first(sections).map(|s| s.head.full)),
+            Cause::Unmatched => sum(first(sections).map(|s| s.head.unmatched)),
+            Cause::Own(own) => self.state.maps.number(&own.map).unwrap_or(0),
+        };
+        let causes = self.state.of.ranked.causes(table.info);
+        let further = causes.into_iter().map(|cause| (cause.name(), count(cause))).collect();
         Lost {
             contended: sum(first(sections).map(|s| s.head.contended)),
             no_memory: sum(first(sections).map(|s| s.head.no_memory)),
