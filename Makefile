@@ -179,7 +179,7 @@ TMPFILESDIR := $(PREFIX)/lib/tmpfiles.d
 SYSUSERSDIR := $(PREFIX)/lib/sysusers.d
 DATADIR := $(PREFIX)/share/topstat
 # The units; dist/*.in with the path of the program filled in.
-UNITS = $(notdir $(basename $(wildcard dist/*.service.in dist/*.socket.in)))
+UNITS = $(notdir $(basename $(wildcard dist/*.service.in dist/*.socket.in dist/*.timer.in)))
 # A debugger's information is ten times the program. STRIP= leaves it in.
 STRIP ?= -s
 

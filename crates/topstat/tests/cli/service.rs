@@ -130,6 +130,8 @@ fn what_is_installed_is_whole_and_can_be_removed() {
         "share/topstat/grafana/topstat-host.json",
         "share/topstat/prometheus/topstat.rules.yml",
         "lib/systemd/system/topstat-record.service",
+        "lib/systemd/system/topstat-ship.service",
+        "lib/systemd/system/topstat-ship.timer",
         "share/doc/topstat/dist/topstat.toml",
         "share/doc/topstat/docs/daemon.md",
         "share/doc/topstat/docs/view.md",
