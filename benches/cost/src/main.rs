@@ -73,7 +73,7 @@ enum What {
     #[command(hide = true)]
     Promised(verified::Promised),
     /// Instructions that this kernel's verifier processes for each eBPF program.
-    Verified,
+    Verified(verified::Options),
     /// The cost of a switch between tasks, with and without topstat.
     Switch(switch::Options),
     /// Holds sockets open for another measurement.
@@ -102,7 +102,7 @@ impl What {
             What::Containers(_) | What::Originals(_) | What::Switch(_) | What::Tree(_) | What::View(_) => true,
             What::Record(_) => true,
             What::Icount(_) | What::Accuracy(_) | What::AccuracyGuest(_) | What::IcountGuest(_) => false,
-            What::Promised(_) | What::Verified | What::Hold(_) | What::Sleep(_) | What::Topstat(_) => false,
+            What::Promised(_) | What::Verified(_) | What::Hold(_) | What::Sleep(_) | What::Topstat(_) => false,
         }
     }
 }
@@ -134,7 +134,7 @@ fn main() -> anyhow::Result<()> {
         What::Icount(options) => icount::run(&options),
         What::IcountGuest(guest) => icount::guest::run(&guest),
         What::Promised(kernel) => verified::promised(&kernel),
-        What::Verified => verified::run(),
+        What::Verified(options) => verified::run(&options),
         What::Switch(options) => switch::run(&options),
         What::Hold(hold) => holders::hold(&hold),
         What::Sleep(sleep) => refresh::sleepers(&sleep),
