@@ -63,6 +63,14 @@ pub fn find(sample: &str, table: &str) -> Option<Arc<TableInfo>> {
     samples().iter().find(|s| s.name == sample)?.tables.iter().find(|t| t.name == table).cloned()
 }
 
+/// The period, in ms, that the definition of a table sets: no option changes it. `None`: the table has the period of the options.
+pub fn own_period_ms(table: &TableInfo) -> Option<u32> {
+    match &family_of(&table.sample)?.kind {
+        Kind::Ranked(ranked) => ranked.own.period_ms,
+        _ => None,
+    }
+}
+
 /// The family that a sample belongs to.
 pub fn family_of(sample: &str) -> Option<Arc<Family>> {
     families().into_iter().find(|family| family.samples.iter().any(|own| own.name == sample))

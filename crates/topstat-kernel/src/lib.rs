@@ -33,7 +33,7 @@ mod symbols;
 mod udp;
 
 pub use bpf::{Verified, found};
-pub use catalogue::{add, families, family_of, find, samples};
+pub use catalogue::{add, families, family_of, find, own_period_ms, samples};
 pub use cgroup::remembered as remembered_paths;
 pub use check::{check, verify};
 pub use clock::possible_cpus;

@@ -202,7 +202,7 @@ impl<'a> Text<'a> {
             (Kind::Other, 1) => self.put(format_args!("1 more")),
             (Kind::Other, tasks) => self.put(format_args!("{tasks} more")),
             (Kind::Irq, _) => self.written.push_str("while idle"),
-            (Kind::Unowned, _) => self.written.push_str("no memory for their accounts"),
+            (Kind::Unowned, _) => self.written.push_str("of tasks that are not known"),
             (Kind::Unseen, _) => self.written.push_str("not accounted for"),
             (Kind::Idle | Kind::Sum, _) => {}
         }

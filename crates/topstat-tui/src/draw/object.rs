@@ -6,7 +6,7 @@ use topstat_model::{Field, Snapshot};
 
 use super::pen::{BOLD, DIM, PLAIN, Pen, TINT, fit};
 use super::table::cpu_shares;
-use super::{bars, brief, value};
+use super::{bars, brief, title, value};
 use crate::details;
 use crate::state::{App, When};
 
@@ -23,16 +23,17 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
     let Ok(snapshot) = app.shown(app.table) else { return };
     lines.put(&format!("{}  {}", data.meta.path(), brief(&snapshot, object)), BOLD);
     let row = snapshot.rows.iter().find(|row| Field::same_object(&row.object, object));
+    let unit = title(app, &snapshot);
     let values = app.values(object);
     match row {
         Some(row) => {
             let parts = snapshot.parts.iter().zip(&row.parts);
             let parts = parts.map(|(name, part)| format!("{name} {}", value(app, &snapshot, *part)));
-            lines.pair(&snapshot.value_name, &format!("{}  rank {}", value(app, &snapshot, row.value), row.rank));
+            lines.pair(&unit, &format!("{}  rank {}", value(app, &snapshot, row.value), row.rank));
             lines.pair("parts", &parts.collect::<Vec<_>>().join("  "));
             cpus(&mut lines, &snapshot, &row.cpus);
         }
-        None => lines.pair(&snapshot.value_name, "not at the top now"),
+        None => lines.pair(&unit, "not at the top now"),
     }
     let most = values.value.iter().copied().max().unwrap_or(0);
     let largest = bars::largest(&values.value, area.width.saturating_sub(NAMES as u16 + 2));
@@ -96,7 +97,8 @@ fn related(app: &App, lines: &mut Lines<'_, '_>, snapshot: &Snapshot, object: &[
         if rows.is_empty() {
             continue;
         }
-        lines.put(&format!("{}  of the same {name}", app.data[table].meta.path()), BOLD);
+        let (path, unit) = (app.data[table].meta.path(), title(app, &other));
+        lines.put(&format!("{path}  {unit}  of the same {name}"), BOLD);
         for row in rows.iter().take(RELATED) {
             lines.put(&format!("{:>12}  {}", value(app, &other, row.value), brief(&other, &row.object)), PLAIN);
         }

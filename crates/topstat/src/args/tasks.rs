@@ -127,9 +127,9 @@ COLUMNS
   elap                  since the task was started: [[days-]hours:]minutes:seconds
 
   Below the tasks: 'other', the tasks that are not shown; 'idle', and 'irq', interrupts and the
-  hypervisor while nothing ran; where it is not 0, 'unowned', of tasks for which there was no
-  memory, and 'unseen', of tasks that ended when too many did; last 'sum', of all rows: 100% for
-  each CPU.
+  hypervisor while nothing ran; where it is not 0, 'unowned', of tasks that are not known, as the
+  kernel did not trace a switch or had no memory for the account, and 'unseen', of tasks that ended
+  when too many did; last 'sum', of all rows: 100% for each CPU.
 
   JSON and CSV have nanoseconds. JSON always has all columns, and the tasks that ended.
 

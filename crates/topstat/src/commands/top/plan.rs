@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use topstat_kernel::{DEFAULT_TOP, Options, SampleInfo, State, TableInfo};
-use topstat_model::TableType;
+use topstat_model::{TableType, human_ms};
 
 use super::filter::Filters;
 use crate::args::{ColorWhen, TopArgs};
@@ -64,6 +64,14 @@ impl Plan {
                 )));
             }
         }
+        let own_period = tables.iter().find_map(|table| Some((table, topstat_kernel::own_period_ms(table)?)));
+        if let (Some((table, own)), true) = (own_period, args.period.is_some()) {
+            return Err(Error::Usage(format!(
+                "--period does not change {}: its definition has the period {}",
+                table.path(),
+                human_ms(own)
+            )));
+        }
         let options = Options {
             threads: args.threads,
             netns: args.netns.clone(),
@@ -78,7 +86,7 @@ impl Plan {
         let dynamic = tables.iter().any(|table| table.kind == TableType::Dynamic);
         Ok(Self {
             first_after: if dynamic {
-                Duration::from_millis(options.period_ms.into())
+                Duration::from_millis(own_period.map_or(options.period_ms, |(_, own)| own).into())
             } else if counted {
                 // The kernel has always counted these: the first reading has values.
                 Duration::ZERO
