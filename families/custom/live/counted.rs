@@ -13,7 +13,7 @@ use topstat_kernel::Source;
 use topstat_kernel::custom::{self, System};
 use topstat_live::cgroup::Group;
 use topstat_live::watch::{endless, everything, load, snapshot};
-use topstat_live::{Case, case, eventually, note};
+use topstat_live::{Case, case, eventually, note, role};
 use topstat_model::definition;
 use topstat_model::{Field, Row, Snapshot};
 
@@ -27,6 +27,7 @@ pub fn cases() -> Vec<Case> {
         case!(functions_of_a_library, Root, Tracefs; EveryKernel),
         case!(functions_of_the_kernel, Root, Tracefs, Kprobes; EveryKernel, Gate),
         case!(groups_are_those_that_all_families_show, Root, Tracefs, CgroupsOfBoth),
+        case!(a_definition_s_period_passes_before_the_first_rows, Root, Tracefs),
         case!(samples_of_a_clock, Root, Tracefs; EveryKernel),
         case!(the_large_displace_the_small, Root, Tracefs; EveryKernel, Gate),
         case!(amounts_below_zero_are_counted_apart, Root, Tracefs),
@@ -160,6 +161,33 @@ fn amounts_are_added_up() {
         assert_eq!(field(&found, row, "at_most"), Field::None, "nothing was displaced");
     }
     assert_eq!(number(&found, &found.rows[0], "longest"), 1000);
+}
+
+/// A table with a period of 3 s begins with a second in which this test makes calls at a steady rate: before the period is over, a
+/// rate would be too low.
+fn a_definition_s_period_passes_before_the_first_rows() {
+    let of = format!("syscalls:sys_enter_write by fd where pid = {} period 3s", std::process::id());
+    let topstat = |more: &[&str]| {
+        let mut command = role::command("topstat");
+        command.args(["top", &of]).args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("start topstat")
+    };
+    let begun = Instant::now();
+    let mut top = topstat(&["-o", "json"]);
+    let mut file = File::create("/dev/null").expect("a file");
+    while top.try_wait().expect("ask for its end").is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
+        file.write_all(b"x").expect("a write");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = top.wait_with_output().expect("its output");
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!(document["period_ms"], 3000);
+    assert!(document["total"].as_u64().expect("a number") > 0, "{document}");
+    let refused = topstat(&["--period", "2s"]).wait_with_output().expect("its output");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("its definition has the period 3s"), "{said}");
 }
 
 fn conditions_choose_events() {

@@ -102,6 +102,12 @@ impl std::str::FromStr for Condition {
         before = before.trim_end();
         let word = before.rsplit(char::is_whitespace).next().unwrap_or_default();
         let named = QUANTITIES.iter().find(|(name, _)| *name == word);
+        // A misspelt quantity would be a filter for a text, which no row has.
+        if named.is_none() && !word.is_empty() && word.chars().all(char::is_alphanumeric) {
+            return Err(format!(
+                "{word:?} is no quantity: {form}; to filter for a text, write {word} value {sign} {number}"
+            ));
+        }
         let quantity = named.map_or(Quantity::Value, |(_, quantity)| *quantity);
         let filter = named.map_or(before, |(name, _)| &before[..before.len() - name.len()]);
         let filter: Filter = filter.parse().map_err(|fault| format!("filter {filter:?}: {fault}"))?;
@@ -261,6 +267,7 @@ mod tests {
             ("a/b share > nan", "\"nan\" is no share"),
             ("a/b > 5 for ever", "\"ever\" is no time"),
             ("a/b > 5 for 2days", "no time up to a day"),
+            ("a/b shar > 0.5", "\"shar\" is no quantity"),
             ("a/b comm: > 5", "filter \"comm:\""),
             ("a/b comm:x total > 5", "a filter has no effect"),
             ("a/b objects > 5ms", "is no time, and has no unit ms"),

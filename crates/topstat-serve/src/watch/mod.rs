@@ -130,6 +130,8 @@ pub fn watch(
     paths.dedup();
     let (mut tables, mut listed): (Vec<Table>, Option<Instant>) = (Vec::new(), None);
     let mut next = Instant::now();
+    // A condition that does not fit its table never will. A table that is off at first may be switched on at any time.
+    let mut unfit = None;
     while !stop.load(Ordering::SeqCst) {
         if Instant::now() < next {
             std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
@@ -155,13 +157,18 @@ pub fn watch(
             let table = tables.iter().find(|table| table.path() == there[number]);
             let snapshot = document.and_then(|document| parsed(table, document));
             for rule in rules.iter_mut().filter(|rule| rule.condition.table == there[number]) {
-                let seen = snapshot.as_ref().map_err(ToString::to_string);
-                match seen.and_then(|snapshot| Ok((snapshot, rule.condition.look(snapshot)?))) {
-                    Ok((snapshot, seen)) => act(rule, snapshot, &seen, options, &actions),
-                    Err(why) => rule.say(Some(why)),
+                match snapshot.as_ref().map(|snapshot| (snapshot, rule.condition.look(snapshot))) {
+                    Ok((snapshot, Ok(seen))) => act(rule, snapshot, &seen, options, &actions),
+                    Ok((_, Err(why))) => {
+                        unfit.get_or_insert_with(|| format!("{}: {why}", rule.condition.text));
+                    }
+                    Err(why) => rule.say(Some(why.to_string())),
                 }
             }
         });
+        if let Some(why) = unfit.take() {
+            return Err(Error::Wrong(why));
+        }
         if let Err(fault) = read {
             listed = None;
             rules.iter_mut().for_each(|rule| rule.say(Some(fault.to_string())));

@@ -69,6 +69,23 @@ fn a_command_gets_the_document_once() {
     assert!((0.05..0.07).contains(&share), "{share}");
 }
 
+/// The model has no column of this name, and never will have.
+#[test]
+fn a_condition_that_does_not_fit_its_table_ends_the_watch() {
+    let options = Options {
+        interval: Duration::from_millis(20),
+        every: Duration::ZERO,
+        resolved: false,
+        actions: vec![Action::Exec("true".to_owned())],
+    };
+    let rules = vec!["net_procs/bps com:reindex share > 50%".parse().unwrap()];
+    let error = watch::watch(rules, &options, &Model::default(), &Arc::default()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("net_procs/bps com:reindex share > 50%: ") && error.contains("column \"com\""),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_hook_is_called_again_after_a_failure_and_told_the_end() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
