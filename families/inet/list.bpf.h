@@ -33,11 +33,14 @@ HOST_WORD(apart);
 /* More than any age of a connection's stamps, so that all stamps are before the beginning of the cell. */
 #define INET_ALWAYS_DUE 0x40000000
 
-/* Compute the cell from the settings. These may change at any time without notice, so a cell lasts INET_CELL_MS at most. */
-static __noinline u64 inet_next_cell(u32 now)
+/*
+ * Compute the cell from the settings. These may change at any time without notice, so a cell lasts INET_CELL_MS at most. Cells begin
+ * where slides begin.
+ */
+static __noinline u64 inet_next_cell(u64 jiffies)
 {
 	u64 length = ~0ULL, old = ts_read(cell), word = ts_read(cell_changed);
-	u32 start, until, sample, table, rings = 0;
+	u32 now = jiffies, start, until, sample, table, rings = 0;
 
 	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
 		for (table = INET_PPS; table < RECORDS_TABLES; table++) {
@@ -57,13 +60,13 @@ static __noinline u64 inet_next_cell(u32 now)
 		ts_write(cell_changed, word);
 	}
 	if (length) {
-		start = now - now % (u32)length;
+		start = records_slide_start(jiffies, length);
 		if ((s32)((u32)(word >> 32) - start) > 0)
 			start = word >> 32;
 	} else {
 		start = now + INET_ALWAYS_DUE;
 	}
-	until = now - now % (u32)(length ?: 1) + length;
+	until = records_slide_start(jiffies, length) + length;
 	if (!length || (s32)(until - now) > (s32)host_jiffies_of_ms(INET_CELL_MS))
 		until = now + host_jiffies_of_ms(INET_CELL_MS);
 	word = (u64)start << 32 | until;
@@ -72,11 +75,11 @@ static __noinline u64 inet_next_cell(u32 now)
 }
 
 /* The current cell. */
-static __always_inline u64 inet_cell(u32 now)
+static __always_inline u64 inet_cell(u64 jiffies)
 {
 	u64 word = ts_read(cell);
 
-	return ts_unlikely(!word || (s32)(now - (u32)word) >= 0) ? inet_next_cell(now) : word;
+	return ts_unlikely(!word || (s32)((u32)jiffies - (u32)word) >= 0) ? inet_next_cell(jiffies) : word;
 }
 
 /*
