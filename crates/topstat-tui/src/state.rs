@@ -191,6 +191,12 @@ pub struct App {
     looking: bool,
 }
 
+const LOADING: &str = "loading …";
+const WAITING: &str = "waiting for the first reading";
+const LOOKING: &str = "looking it up";
+/// Why a table has nothing to show, where this passes by itself.
+pub const PASSING: [&str; 3] = [LOADING, WAITING, LOOKING];
+
 impl App {
     /// A state without readings.
     pub fn new(
@@ -403,9 +409,9 @@ impl App {
             return match (&data.wrong, data.past.last()) {
                 (Some(wrong), _) => Err(wrong.clone()),
                 (None, Some(last)) => Ok(Arc::clone(last)),
-                (None, None) if self.origin.loads && *self.screen() == Screen::Now => Err("loading …".to_owned()),
+                (None, None) if self.origin.loads && *self.screen() == Screen::Now => Err(LOADING.to_owned()),
                 (None, None) if self.origin.loads && !data.opened => Err("not loaded: Enter loads it".to_owned()),
-                (None, None) => Err("waiting for the first reading".to_owned()),
+                (None, None) => Err(WAITING.to_owned()),
             };
         };
         if let Some(reading) = data.past.at(*time) {
@@ -413,7 +419,7 @@ impl App {
         }
         match &data.recalled {
             Some((of, found)) if of == time => found.clone(),
-            _ => Err("looking it up".to_owned()),
+            _ => Err(LOOKING.to_owned()),
         }
     }
 

@@ -192,10 +192,17 @@ fn show(
     let (mut at_once, mut asked_at) = (true, Instant::now());
     let (mut cost_due, mut cost_after) = (Instant::now(), FIRST_COST_AFTER);
     loop {
+        // The answers come first: they decide what is wanted next.
+        if !take_answers(&mut app, answers, &mut waiting) {
+            return Ok(());
+        }
         let due = Instant::now() >= next;
         let wanted = app.wanted();
-        // A table that is new on the screen is read at once: another screen may need other tables.
-        if waiting == 0 && (due || wanted.iter().any(|table| !read.contains(table))) {
+        // A table that is new on the screen is read at once: another screen may need other tables, and tables are loaded one after the
+        // other.
+        let mut asked = wanted.clone();
+        asked.retain(|table| due || !read.contains(table));
+        if waiting == 0 && (due || !asked.is_empty()) {
             if due {
                 // Two looks give the first figures of the host: the second look comes soon.
                 let interval = if looker.is_new() { options.interval.min(SECOND_LOOK) } else { options.interval };
@@ -211,17 +218,14 @@ fn show(
                     }
                 }
             }
-            waiting = wanted.len();
+            waiting = asked.len();
             asked_at = Instant::now();
-            read.clone_from(&wanted);
-            if waiting > 0 && ask.send(Ask::Read(wanted)).is_err() {
+            read = wanted;
+            if waiting > 0 && ask.send(Ask::Read(asked)).is_err() {
                 return Ok(());
             }
         }
         if !ask_for_more(&mut app, ask) {
-            return Ok(());
-        }
-        if !take_answers(&mut app, answers, &mut waiting) {
             return Ok(());
         }
         let complete = waiting == 0 || asked_at.elapsed() >= DRAWN_WITHIN;
@@ -409,19 +413,20 @@ impl Taken {
             flag::register(signal, Arc::clone(&stop))?;
         }
         flag::register(SIGTSTP, Arc::clone(&suspend))?;
-        // crossterm reports changes of the size from the first poll on. The size is queried later, and has the earlier changes.
-        event::poll(Duration::ZERO)?;
-        // The handlers of a signal run in this order: the flags are set before the bell rings.
-        for signal in [SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGWINCH] {
-            low_level::pipe::register(signal, bell.try_clone()?)?;
-        }
-        // This needs another bell: the loop that draws empties the first one.
+        // This needs another bell: the loop that draws empties the first one. It comes before crossterm's first poll, which would not
+        // end on a terminal that is gone.
         let (told, tells) = UnixStream::pair()?;
         tells.set_nonblocking(true)?;
         for signal in [SIGTERM, SIGINT, SIGHUP] {
             low_level::pipe::register(signal, tells.try_clone()?)?;
         }
         end_with_terminal(told, Arc::clone(&stop), ended)?;
+        // crossterm reports changes of the size from the first poll on. The size is queried later, and has the earlier changes.
+        event::poll(Duration::ZERO)?;
+        // The handlers of a signal run in this order: the flags are set before the bell rings.
+        for signal in [SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGWINCH] {
+            low_level::pipe::register(signal, bell.try_clone()?)?;
+        }
         restore_on_panic();
         let taken = Self { signals: Signals { stop, suspend } };
         enter()?;

@@ -253,13 +253,27 @@ fn a_loss_is_said_in_words_and_complete_is_not() {
     assert!(drawn.contains("rows after the first 0") && drawn.contains("0.21% of each CPU"), "{drawn}");
 }
 
+/// A panel without any of its tables is missing from the answer. One table of several may be switched off.
+#[test]
+fn a_panel_that_cannot_be_read_is_not_complete() {
+    let mut app = app();
+    let place = |app: &App, path: &str| app.data.iter().position(|data| data.meta.path() == path).unwrap();
+    let waits = place(&app, "delays/blkio");
+    app.read(waits, Err("it is switched off".to_owned()));
+    assert_eq!(app.doubts(), Vec::<String>::new());
+    app.read(place(&app, "tasks/cpu"), Err("no permission".to_owned()));
+    assert_eq!(app.doubts(), ["tasks/cpu: no permission"]);
+    assert!(frame(&mut app, (120, 30), PLAIN).contains("not complete: tasks/cpu: no permission"));
+}
+
 /// Where tables have to be loaded, each refresh has one more: what is there goes on being read.
 #[test]
 fn tables_are_loaded_one_by_one() {
     let tables: Vec<_> = TABLES.iter().map(meta).collect();
     let origin = Origin { name: "alone", loads: true, ..Origin::default() };
     let mut app = App::new(tables.clone(), origin, |_, _| Err(String::new()));
-    assert!(frame(&mut app, (80, 24), PLAIN).contains("loading …"));
+    let first = frame(&mut app, (80, 24), PLAIN);
+    assert!(first.contains("loading …") && !first.contains("complete"), "{first}");
     assert_eq!(app.wanted(), [0], "what is ready first comes first");
     app.read(0, Ok(reading(&tables[0], &[], 0)));
     assert_eq!(app.wanted(), [0, 1]);

@@ -120,9 +120,9 @@ fn summary(app: &App, pen: &mut Pen<'_>, at: Rect) {
     ];
     let mut text = parts.into_iter().flatten().collect::<Vec<_>>().join("  ");
     let (trust, ink) = match () {
-        () if !app.is_read() => ("", pen::PLAIN),
-        () if app.doubts().is_empty() => ("complete", pen::GOOD),
-        () => ("not complete", pen::WRONG),
+        () if !app.doubts().is_empty() => ("not complete", pen::WRONG),
+        () if !app.is_read() || !app.is_settled() => ("", pen::PLAIN),
+        () => ("complete", pen::GOOD),
     };
     let room = usize::from(at.width).saturating_sub(trust.len() + 2);
     while pen::cells(&text) > room {

@@ -151,13 +151,16 @@ impl Widths {
     }
 }
 
+/// The least cells of the details of a line of the host, with the blank behind them.
+const DETAILS: usize = 28;
+
 /// Draws the four lines of the host.
 fn host(app: &App, pen: &mut Pen<'_>, area: Rect) {
     let until = match app.when {
         When::Live => None,
         When::Frozen(time) | When::Past(time) => Some(time),
     };
-    let spark = match area.width {
+    let spark: u16 = match area.width {
         ..60 => 0,
         60..100 => 12,
         100..150 => 24,
@@ -169,13 +172,17 @@ fn host(app: &App, pen: &mut Pen<'_>, area: Rect) {
         pen.put(area.x, area.y, area.width, why, DIM);
         return;
     };
-    for (y, measure) in (area.y..area.bottom()).zip(&measures(now, &hosts)) {
+    let measures = measures(now, &hosts);
+    // Longer details take cells of the chart: the pressure behind them is not cut.
+    let details = measures.iter().map(|measure| cells(&measure.details) + 1).max().unwrap_or(0).max(DETAILS);
+    let spark = spark.saturating_sub((details - DETAILS) as u16);
+    for (y, measure) in (area.y..area.bottom()).zip(&measures) {
         let x = pen.put(area.x, y, area.width, &format!("{:<9}", measure.name), BOLD);
         let figure = format!("{:>6} ", measure.figure);
         let x = pen.put(x, y, area.right() - x, &figure, of_scale(HEAT, measure.heat));
         let chart = Rect { x, y, width: spark.min(area.right() - x), height: 1 };
         bars::shares(pen, chart, &measure.values);
-        let text = format!(" max {:<6} {:<28}", measure.most, measure.details);
+        let text = format!(" max {:<6} {:<details$}", measure.most, measure.details);
         let x = pen.put(chart.right(), y, area.right() - chart.right(), &text, PLAIN);
         pen.put(x, y, area.right() - x, &measure.last, DIM);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use topstat_model::{Snapshot, TableType};
 
 use super::{Panel, TABLES};
-use crate::state::App;
+use crate::state::{App, PASSING};
 
 /// What each cause of a loss means.
 fn cause(name: &str) -> String {
@@ -29,13 +29,27 @@ impl App {
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for panel in Panel::ALL {
-            for (_, path, _) in TABLES.iter().filter(|(of, ..)| *of == panel) {
-                // A table that can't be read is said in its panel.
-                let Some(Ok(snapshot)) = self.table_at(path).map(|table| self.shown(table)) else { continue };
-                self.doubt(path, &snapshot, &mut doubts);
+            let paths = TABLES.iter().filter(|(of, ..)| *of == panel).map(|(_, path, _)| *path);
+            let (mut is_shown, mut wrong) = (false, None);
+            for (path, shown) in paths.filter_map(|path| Some((path, self.shown(self.table_at(path)?)))) {
+                match shown {
+                    Ok(snapshot) => {
+                        is_shown = true;
+                        self.doubt(path, &snapshot, &mut doubts);
+                    }
+                    Err(why) if PASSING.contains(&why.as_str()) => is_shown = true,
+                    Err(why) => wrong = wrong.or(Some(format!("{path}: {why}"))),
+                }
             }
+            // A panel goes without a table that is switched off, but not without all of its tables.
+            doubts.extend(wrong.filter(|_| !is_shown));
         }
         doubts
+    }
+
+    /// Whether all tables of the "now" screen have been read, or can't be.
+    pub fn is_settled(&self) -> bool {
+        self.now_tables().all(|table| !self.shown(table).is_err_and(|why| PASSING.contains(&why.as_str())))
     }
 
     fn doubt(&self, path: &str, snapshot: &Snapshot, doubts: &mut Vec<String>) {
