@@ -11,13 +11,19 @@ static __always_inline u32 tcp_data_time(struct tcp_sock *tp)
 	return ((struct inet_connection_sock *)tp)->icsk_ack.lrcvtime;
 }
 
+/* When the connection last received a segment, in jiffies; at tcp_probe: before the segment that has just come. */
+static __always_inline u32 tcp_last_received(struct tcp_sock *tp)
+{
+	u32 last = tp->rcv_tstamp, data = tcp_data_time(tp);
+
+	return (s32)(data - last) > 0 ? data : last;
+}
+
 /* When the connection was last active, in jiffies; at tcp_probe: before the segment that has just come. */
 static __always_inline u32 tcp_last_active(struct tcp_sock *tp)
 {
-	u32 last = tp->rcv_tstamp, data = tcp_data_time(tp), sent = tp->lsndtime;
+	u32 last = tcp_last_received(tp), sent = tp->lsndtime;
 
-	if ((s32)(data - last) > 0)
-		last = data;
 	return (s32)(sent - last) > 0 ? sent : last;
 }
 

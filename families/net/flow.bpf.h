@@ -72,6 +72,21 @@ static __always_inline void net_direct(struct net_flow *f, struct sock *sk, u32 
 }
 
 
+/*
+ * The beginning of the cell that the growth since the last look belongs to. `last`: the last activity. A connection that sends may
+ * have sent in the current cell before it receives anything there. Then most of the growth is of the cell before, if the connection
+ * was active in that cell: counted to the current cell, each cell would count for one cell longer, and a steady flow would be up to
+ * a tenth too large.
+ */
+static __always_inline u32 net_growth_cell(struct tcp_sock *tp, u32 last)
+{
+	u32 current = net_cell_of(host_jiffies()), received = tcp_last_received(tp), before = current - net_cell_jiffies();
+
+	if ((s32)(last - current) >= 0 && (s32)(received - current) < 0 && (s32)(received - before) >= 0)
+		return before;
+	return net_cell_of(last);
+}
+
 /* A silent connection is due when it speaks again. A hook sees this in the state ESTABLISHED alone. */
 static __always_inline int net_is_silent(struct sock *sk, u32 last)
 {
@@ -116,7 +131,7 @@ static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_
 	if (!all)
 		return 0;
 	last = net_find(&all->found.used, sk, tp, f, how);
-	all->found.when = net_cell_of(last);
+	all->found.when = net_growth_cell(tp, last);
 	net_count(f, all);
 	ts_release(&all->claim);
 	if (how < NET_BY_READER)

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dynamic tables: the pushes of the last period, for every length of period.
 
-use std::sync::Arc;
+use std::io::Write as _;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use topstat_kernel::Options;
+use topstat_live::watch::{load, snapshot};
 use topstat_live::{Case, Key, View, Watch, alone, case, limits, note, pace};
 use topstat_load::{Config, Limits, Load, Order, Plan, Proto, UdpServer};
+use topstat_model::Field;
 
 pub fn cases() -> Vec<Case> {
     vec![
         alone!(Totals: a_steady_flow_is_its_rate, Root; Slow),
         alone!(Totals: a_steady_flow_in_a_short_period, Root),
+        case!(a_sender_has_what_it_has_sent, Root),
         case!(reads_may_take_longer_than_slides, Root),
         alone!(Totals: a_burst_is_whole_for_a_period_and_then_gone, Root; Computed, Slow),
     ]
@@ -20,6 +25,8 @@ pub fn cases() -> Vec<Case> {
 
 const PPS: &str = "udp_v4/conns_pps";
 const BPS: &str = "udp_v4/conns_bps";
+const CONNECTIONS_BPS: &str = "tcp_v4/conns_bps";
+const PROCESSES_BPS: &str = "net_procs/bps";
 const CONNECTIONS: usize = 20;
 const SIZE: usize = 500;
 
@@ -256,6 +263,58 @@ fn a_steady_flow_is_its_rate() {
 
 fn a_steady_flow_in_a_short_period() {
     steady(400, pace::rate(4000.0), Duration::from_secs(3));
+}
+
+/// A TCP connection in one direction, with some writes in each slide. Readings come at all phases of a slide; their sum is compared with
+/// the writes of the second before each reading. So the speed of the host has no part in it.
+fn a_sender_has_what_it_has_sent() {
+    const WRITE: usize = 8192;
+    const EVERY: Duration = Duration::from_millis(8);
+    const PERIOD: Duration = Duration::from_secs(1);
+    const READINGS: u32 = 60;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+    let mut sender = TcpStream::connect(listener.local_addr().expect("its address")).expect("connect");
+    let (mut receiver, _) = listener.accept().expect("accept");
+    let port = u64::from(sender.local_addr().expect("its address").port());
+    let mut sources = [load(&[CONNECTIONS_BPS], &Options::default()), load(&[PROCESSES_BPS], &Options::default())];
+    let (stop, writes) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    // Of each table, in bits: the sum of the readings, and the sum of the writes.
+    let mut sums = [(0, 0); 2];
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::io::copy(&mut receiver, &mut std::io::sink()).expect("receive"));
+        let writer = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                sender.write_all(&[0; WRITE]).expect("send");
+                writes.lock().expect("no panic").push(SystemTime::now());
+                std::thread::sleep(EVERY);
+            }
+            sender.shutdown(Shutdown::Both).expect("end");
+        });
+        std::thread::sleep(PERIOD * 5 / 4);
+        for _ in 0..READINGS {
+            std::thread::sleep(Duration::from_millis(43));
+            for ((source, path), sum) in sources.iter_mut().zip([CONNECTIONS_BPS, PROCESSES_BPS]).zip(&mut sums) {
+                let reading = snapshot(&mut **source, path);
+                let (name, own) = match path {
+                    CONNECTIONS_BPS => ("sport", port),
+                    _ => ("pid", std::process::id().into()),
+                };
+                let column = reading.column(name).expect("its column");
+                let row = reading.rows.iter().find(|row| row.object[column] == Field::U64(own)).expect("its row");
+                let of_period = |write: &&SystemTime| **write <= reading.time && **write + PERIOD > reading.time;
+                let count = writes.lock().expect("no panic").iter().filter(of_period).count();
+                sum.0 += row.parts[1];
+                sum.1 += (count * WRITE * 8) as u64;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join().expect("it has sent");
+    });
+    for ((found, truth), path) in sums.into_iter().zip([CONNECTIONS_BPS, PROCESSES_BPS]) {
+        let off = found as f64 / truth as f64 - 1.0;
+        note(format!("{path}: {found} bits in {READINGS} readings, {:+.2}% of what was written", off * 100.0));
+        assert!(off.abs() < 0.02, "{path}: {found} bits, but {truth} were written");
+    }
 }
 
 /// A snapshot shows all of a burst until a period after its beginning, exactly, and none of it from a period and a slide
