@@ -282,9 +282,13 @@ impl Steering {
     }
 }
 
-/// Tests that change settings of the whole host hold this lock.
+/// The lock of tests that change settings of the whole host, until it is dropped. A file, for tests may run in processes of their own.
 #[cfg(test)]
-pub static WHOLE_HOST: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub fn whole_host() -> fs::File {
+    let file = fs::File::create(std::env::temp_dir().join("topstat-lab.lock")).expect("make a lock");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("lock it");
+    file
+}
 
 #[cfg(test)]
 mod tests {
@@ -293,7 +297,7 @@ mod tests {
     /// The test makes a separate device, in the network namespace that may set the steering of the whole host.
     #[test]
     fn steering_is_switched_on_and_put_back() {
-        let _alone = WHOLE_HOST.lock();
+        let _alone = whole_host();
         let device = format!("tslab{}", std::process::id() % 1_000_000);
         let run = |words: String| std::process::Command::new("ip").args(words.split_whitespace()).output();
         if !run(format!("link add {device} type veth peer name {device}p")).is_ok_and(|made| made.status.success()) {
