@@ -39,6 +39,7 @@
  *   host_controller(v1)        the number of an enum process_v1 among this kernel's controllers
  *   host_css_set(task)         the task's css_set: its place in all hierarchies of control groups
  *   host_subsys(css, v1)       the place of a css_set's tasks in the controller's hierarchy
+ *   host_loop(n, step, arg)    calls step(i, arg) for i = 0 … n - 1, until it returns 1; a host without it has the loop below
  *   host_swap(p, value)        an atomic swap of a u64; returns the old value
  *   host_item_at(i, n, size)   i * size, where i is below n, in a form that the verifier believes
  *   host_address(p)            the address, as a number to compute with
@@ -59,5 +60,21 @@
 #else
 #include "observe/host_user.h"
 #endif
+
+#ifndef host_loop
+#define host_loop(n, step, arg)                                        \
+	do {                                                           \
+		u32 i_, n_ = (n);                                      \
+		for (i_ = 0; i_ < n_ && !step(i_, (arg)); i_++) {      \
+		}                                                      \
+	} while (0)
+#endif
+
+/* The jiffy in which the slide of this moment begins; `length`: of a slide, in jiffies. Slides divide all 64 bits of jiffies, and 2^32
+ * is no multiple of their length. */
+TS_INLINE u32 host_slide_start(u64 jiffies, u32 length)
+{
+	return (u32)jiffies - (u32)(jiffies % (length ?: 1));
+}
 
 #endif /* TOPSTAT_HOST_H */

@@ -165,7 +165,7 @@ int host_bank_roll(u32 place);
 #define host_since_boot() bpf_ktime_get_boot_ns()
 #define host_clock() bpf_ktime_get_ns()
 #define host_swap(p, value) __sync_lock_test_and_set((p), (value))
-/* Calls step(i, arg) for i = 0 … n - 1, until it returns 1. The verifier looks at one step, and at each round of any other loop. */
+/* The verifier looks at one step, and at each round of any other loop. */
 #define host_loop(n, step, arg) bpf_loop((n), (step), (arg), 0)
 
 /* With barriers, so that the compiler does not remove the comparison as needless, does not multiply before it, and does not add

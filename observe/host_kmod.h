@@ -194,12 +194,6 @@ static noinline __maybe_unused void host_storage_free_all(struct host_storage *s
 #define host_clock() ktime_get_mono_fast_ns()
 #define host_since_boot() ktime_get_boot_fast_ns()
 #define host_swap(p, value) xchg((p), (value))
-#define host_loop(n, step, arg)                                        \
-	do {                                                           \
-		u32 i_, n_ = (n);                                      \
-		for (i_ = 0; i_ < n_ && !step(i_, (arg)); i_++) {      \
-		}                                                      \
-	} while (0)
 #define host_address(p) ((u64)(unsigned long)(p))
 #define host_number(n) (n)
 #define host_item_at(i, n, size) ((u32)((i) < (n) ? (i) * (size) : 0))

@@ -127,12 +127,6 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 #define host_clock() host_user_ns
 #define host_since_boot() host_user_ns
 #define host_swap(p, value) __atomic_exchange_n((p), (value), __ATOMIC_SEQ_CST)
-#define host_loop(n, step, arg)                                        \
-	do {                                                           \
-		u32 i_, n_ = (n);                                      \
-		for (i_ = 0; i_ < n_ && !step(i_, (arg)); i_++) {      \
-		}                                                      \
-	} while (0)
 #define host_address(p) ((u64)(unsigned long)(p))
 #define host_number(n) (n)
 #define host_item_at(i, n, size) ((u32)((i) < (n) ? (i) * (size) : 0))

@@ -65,13 +65,6 @@ TS_INLINE struct record *records_at(const struct record_ring *g, u32 i)
 	return (void *)((char *)g->record + host_item_at(i, TS_MARKS, sizeof(struct record)));
 }
 
-/* The jiffy in which the slide of this moment begins; `length`: of a slide, in jiffies. Slides divide all 64 bits of jiffies, and 2^32
- * is no multiple of their length. */
-TS_INLINE u32 records_slide_start(u64 jiffies, u32 length)
-{
-	return (u32)jiffies - (u32)(jiffies % (length ?: 1));
-}
-
 /*
  * Add a record of the present slide, unless there is one. `now`: in ticks of the clock. `active`: the time of the event before
  * this one, in ticks; equal to `now`: unknown.

@@ -154,7 +154,7 @@ int records_test(u64 seed, char *why, size_t bytes)
 
 		at += chance(4) ? chance((u32)(c.slide / reach) + 1) : chance(4) ? chance(2) * c.slide : chance(30) * c.slide;
 		e->at = at;
-		if (records_slide_start(at, c.slide) != (u32)(at / c.slide * c.slide))
+		if (host_slide_start(at, c.slide) != (u32)(at / c.slide * c.slide))
 			return snprintf(why, bytes, "a slide of %llu begins at another tick than its record's", (unsigned long long)c.slide);
 		e->more = (struct records_counts){};
 		for (part = 0; part < TS_PARTS; part++) {

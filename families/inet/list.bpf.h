@@ -40,7 +40,7 @@ HOST_WORD(apart);
 static __noinline u64 inet_next_cell(u64 jiffies)
 {
 	u64 length = ~0ULL, old = ts_read(cell), word = ts_read(cell_changed);
-	u32 now = jiffies, start, until, sample, table, rings = 0;
+	u32 now = jiffies, slide_start, start, until, sample, table, rings = 0;
 
 	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
 		for (table = INET_PPS; table < RECORDS_TABLES; table++) {
@@ -59,14 +59,15 @@ static __noinline u64 inet_next_cell(u64 jiffies)
 		word = (u64)(now + 1) << 32 | (u32)length;
 		ts_write(cell_changed, word);
 	}
+	slide_start = host_slide_start(jiffies, length);
 	if (length) {
-		start = records_slide_start(jiffies, length);
+		start = slide_start;
 		if ((s32)((u32)(word >> 32) - start) > 0)
 			start = word >> 32;
 	} else {
 		start = now + INET_ALWAYS_DUE;
 	}
-	until = records_slide_start(jiffies, length) + length;
+	until = slide_start + length;
 	if (!length || (s32)(until - now) > (s32)host_jiffies_of_ms(INET_CELL_MS))
 		until = now + host_jiffies_of_ms(INET_CELL_MS);
 	word = (u64)start << 32 | until;

@@ -80,7 +80,7 @@ static __always_inline void net_direct(struct net_flow *f, struct sock *sk, u32 
  */
 static __always_inline u32 net_growth_cell(struct tcp_sock *tp, u32 last)
 {
-	u32 current = net_cell_of(host_jiffies()), received = tcp_last_received(tp), before = current - net_cell_jiffies();
+	u32 current = net_cell(host_jiffies()), received = tcp_last_received(tp), before = current - net_cell_jiffies();
 
 	if ((s32)(last - current) >= 0 && (s32)(received - current) < 0 && (s32)(received - before) >= 0)
 		return before;

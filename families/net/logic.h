@@ -83,9 +83,9 @@ TS_INLINE u32 net_cell_jiffies(void)
 /* The beginning of the cell of a recent moment (jiffies). */
 TS_INLINE u32 net_cell_of(u32 jiffies)
 {
-	u64 now = host_jiffies(), then = now - (u32)((u32)now - jiffies);
+	u64 now = host_jiffies();
 
-	return then - then % net_cell_jiffies();
+	return host_slide_start(now - (u32)((u32)now - jiffies), net_cell_jiffies());
 }
 
 /* The beginning of the current cell. */
