@@ -282,9 +282,7 @@ impl Ranked {
             own: OwnOptions::default(),
         }
     }
-}
 
-impl Ranked {
     /// What a table has lost, by cause, in the order of [`Lost::further`](topstat_model::Lost::further).
     pub fn causes(&self, table: &TableInfo) -> Vec<Cause<'_>> {
         let optional = [(Cause::Opaque, self.opaque), (Cause::Full, self.full), (Cause::Unmatched, self.unmatched)];
