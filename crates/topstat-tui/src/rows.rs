@@ -94,6 +94,12 @@ impl Rows {
         self
     }
 
+    /// Whether a column of the reading is shown. An optional one is, if any row has it.
+    pub fn has(&self, reading: &Snapshot, column: usize) -> bool {
+        let has = |shown: Shown<'_>| shown.row.object.get(column).is_some_and(|field| !field.is_none());
+        !reading.columns[column].optional || self.iter().any(has)
+    }
+
     /// All rows.
     pub fn iter(&self) -> impl Iterator<Item = Shown<'_>> {
         (0..self.len()).filter_map(|place| self.get(place))

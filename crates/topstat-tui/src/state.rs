@@ -175,6 +175,8 @@ pub struct App {
     pub choice: usize,
     /// The cost of the daemon, if the daemon reports it.
     pub cost: Option<Cost>,
+    /// The lines above the first one that a text shows, such as the help.
+    pub scrolled: usize,
     /// The number of rows that the last frame had room for.
     pub page: usize,
     /// The targets of clicks in the last frame.
@@ -194,8 +196,9 @@ pub struct App {
 const LOADING: &str = "loading …";
 const WAITING: &str = "waiting for the first reading";
 const LOOKING: &str = "looking it up";
-/// Why a table has nothing to show, where this passes by itself.
-pub const PASSING: [&str; 3] = [LOADING, WAITING, LOOKING];
+const NOT_LOADED: &str = "not loaded: Enter loads it";
+/// Why a table has nothing to show yet.
+pub const PASSING: [&str; 4] = [LOADING, WAITING, LOOKING, NOT_LOADED];
 
 impl App {
     /// A state without readings.
@@ -239,6 +242,7 @@ impl App {
             fold: false,
             choice: 0,
             cost: None,
+            scrolled: 0,
             page: 10,
             hits: vec![],
             dirty: true,
@@ -262,6 +266,12 @@ impl App {
     /// The screen that is shown.
     pub fn screen(&self) -> &Screen {
         self.screens.last().unwrap_or(&Screen::Now)
+    }
+
+    /// The screen below those that lie over others.
+    fn below(&self) -> &Screen {
+        let is_above = |screen: &&Screen| matches!(screen, Screen::Help | Screen::About | Screen::Own);
+        self.screens.iter().rev().find(|screen| !is_above(screen)).unwrap_or(&Screen::Now)
     }
 
     /// The chosen table; `None` where there are no tables.
@@ -292,10 +302,8 @@ impl App {
 
     /// The tables that the screen shows.
     fn in_sight(&self) -> Vec<usize> {
-        let is_above = |screen: &&Screen| matches!(screen, Screen::Help | Screen::About | Screen::Own);
-        let below = self.screens.iter().rev().find(|screen| !is_above(screen));
         let may_be_read = |table: &usize| !self.origin.loads || self.data[*table].opened;
-        match below.unwrap_or(&Screen::Now) {
+        match self.below() {
             Screen::Settings => vec![],
             Screen::Overview => self.in_page().into_iter().filter(may_be_read).collect(),
             Screen::Now | Screen::Help | Screen::About | Screen::Own => self.now_in_sight(),
@@ -389,6 +397,27 @@ impl App {
         }
     }
 
+    /// The instant that is shown; `None`: the present.
+    pub(crate) fn instant_shown(&self) -> Option<SystemTime> {
+        match self.when {
+            When::Live => None,
+            When::Frozen(time) | When::Past(time) => Some(time),
+        }
+    }
+
+    /// The activity of the host at the instant that is shown. It has no figures if the host was not looked at then.
+    pub(crate) fn host_then(&self) -> Host {
+        match self.instant_shown() {
+            None => self.host.clone(),
+            then => self.hosts.until(then, 1).next_back().cloned().unwrap_or_default(),
+        }
+    }
+
+    /// The cost of the daemon at the instant that is shown. Past costs are not kept.
+    pub(crate) fn cost_then(&self) -> Option<Cost> {
+        self.cost.filter(|_| !matches!(self.when, When::Past(_)))
+    }
+
     /// Takes the activity of the host at an instant.
     pub fn host(&mut self, time: SystemTime, host: Host) {
         self.hosts.add(time, host.clone());
@@ -409,8 +438,8 @@ impl App {
             return match (&data.wrong, data.past.last()) {
                 (Some(wrong), _) => Err(wrong.clone()),
                 (None, Some(last)) => Ok(Arc::clone(last)),
-                (None, None) if self.origin.loads && *self.screen() == Screen::Now => Err(LOADING.to_owned()),
-                (None, None) if self.origin.loads && !data.opened => Err("not loaded: Enter loads it".to_owned()),
+                (None, None) if self.origin.loads && *self.below() == Screen::Now => Err(LOADING.to_owned()),
+                (None, None) if self.origin.loads && !data.opened => Err(NOT_LOADED.to_owned()),
                 (None, None) => Err(WAITING.to_owned()),
             };
         };
@@ -547,6 +576,15 @@ impl App {
 
     fn act(&mut self, action: Action) -> Option<Effect> {
         self.dirty = true;
+        if matches!(action, Action::Help | Action::Own | Action::About) {
+            self.scrolled = 0;
+        }
+        let is_of_table =
+            matches!(action, Action::Period | Action::Delay | Action::Enabled | Action::Command | Action::Save);
+        if is_of_table && *self.below() == Screen::Now && !self.choose_of_line() {
+            self.say("choose a table first: this panel has none".to_owned());
+            return None;
+        }
         match action {
             Action::Quit => return Some(Effect::Quit),
             Action::Back => return self.back(),
@@ -575,6 +613,9 @@ impl App {
             Action::Fold => self.fold = !self.fold,
             Action::Freeze if matches!(self.when, When::Live) => self.freeze(),
             Action::Freeze | Action::Live => self.live(),
+            Action::Sort(_) | Action::Reverse if *self.screen() != Screen::Table => {
+                self.say("choose a table first: Enter opens it, and its rows are sorted there".to_owned());
+            }
             Action::Sort(by) => self.sort_next(by),
             Action::Reverse => self.reverse = !self.reverse,
             Action::Exact => self.exact = !self.exact,
@@ -628,6 +669,12 @@ impl App {
     }
 
     fn step(&mut self, by: i64) {
+        if matches!(self.screen(), Screen::Help | Screen::Own) {
+            let by = isize::try_from(by).unwrap_or(0);
+            // The next frame knows how many lines there are.
+            self.scrolled = self.scrolled.saturating_add_signed(by);
+            return;
+        }
         if *self.screen() == Screen::Now {
             return self.step_in_panels(by);
         }
@@ -678,8 +725,9 @@ impl App {
     fn sort_next(&mut self, by: i32) {
         let Ok(snapshot) = self.shown(self.table) else { return };
         let parts = (0..snapshot.parts.len()).map(SortBy::Part);
-        let all: Vec<_> =
-            std::iter::once(SortBy::Rank).chain(parts).chain((0..snapshot.columns.len()).map(SortBy::Column)).collect();
+        let rows = self.rows();
+        let columns = (0..snapshot.columns.len()).filter(|place| rows.has(&snapshot, *place)).map(SortBy::Column);
+        let all: Vec<_> = std::iter::once(SortBy::Rank).chain(parts).chain(columns).collect();
         let place = all.iter().position(|sort| *sort == self.sort).unwrap_or(0);
         let step = if by < 0 { all.len() - 1 } else { 1 };
         self.sort = all[(place + step) % all.len()];

@@ -21,7 +21,7 @@ use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::{flag, low_level};
 use topstat_model::Snapshot;
 
@@ -393,6 +393,9 @@ fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) 
     }
 }
 
+/// The signals that end the view.
+const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
+
 /// Signals that have come.
 struct Signals {
     /// The view has to end.
@@ -409,7 +412,7 @@ struct Taken {
 impl Taken {
     fn take(bell: &UnixStream, ended: Arc<AtomicBool>) -> io::Result<Self> {
         let (stop, suspend) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
+        for signal in ENDING {
             flag::register(signal, Arc::clone(&stop))?;
         }
         flag::register(SIGTSTP, Arc::clone(&suspend))?;
@@ -417,14 +420,14 @@ impl Taken {
         // end on a terminal that is gone.
         let (told, tells) = UnixStream::pair()?;
         tells.set_nonblocking(true)?;
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
+        for signal in ENDING {
             low_level::pipe::register(signal, tells.try_clone()?)?;
         }
         end_with_terminal(told, Arc::clone(&stop), ended)?;
         // crossterm reports changes of the size from the first poll on. The size is queried later, and has the earlier changes.
         event::poll(Duration::ZERO)?;
         // The handlers of a signal run in this order: the flags are set before the bell rings.
-        for signal in [SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGWINCH] {
+        for signal in ENDING.into_iter().chain([SIGTSTP, SIGWINCH]) {
             low_level::pipe::register(signal, bell.try_clone()?)?;
         }
         restore_on_panic();

@@ -450,6 +450,74 @@ fn sorting_is_by_any_column_and_stable() {
     assert_eq!(ports(&app), of([50_003, 50_002, 50_001, 50_000]));
 }
 
+/// Each press shows another column as the one that the rows are sorted by, however narrow the terminal is. A column that no row
+/// has is skipped.
+#[test]
+fn the_column_that_rows_are_sorted_by_is_visible() {
+    let mut app = App::new(vec![meta("tcp_v4", "conns_bps", Unit::Bits)], Origin::default(), instant);
+    let mut snapshot = connections(5, &[50_000, 50_001]);
+    snapshot.columns.insert(4, Column::optional("tid", ColumnKind::Pid));
+    snapshot.columns.push(Column::optional("closed", ColumnKind::Mark));
+    for row in &mut snapshot.rows {
+        row.object.insert(4, Field::None);
+        row.object.push(Field::None);
+    }
+    app.read(0, Ok(snapshot));
+    press(&mut app, "0\n");
+    let sorted_by = |app: &mut App| {
+        let mut terminal = Terminal::new(TestBackend::new(60, 24)).unwrap();
+        terminal.draw(|frame| draw(app, frame, PLAIN)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let is_title = |y: &u16| (0..60).map(|x| buffer[(x, *y)].symbol()).collect::<String>().starts_with('#');
+        let y = (0..24).find(is_title).unwrap();
+        let is_marked = |x: &u16| buffer[(*x, y)].modifier.contains(ratatui::style::Modifier::REVERSED);
+        (0..60).filter(is_marked).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim().to_owned()
+    };
+    let all = ["rx", "tx", "sip", "sport", "dip", "dport", "pid", "comm", "cgroup", "bit/s"];
+    for name in all {
+        press(&mut app, ">");
+        assert_eq!(sorted_by(&mut app), name);
+    }
+    for name in all.iter().rev().skip(1) {
+        press(&mut app, "<");
+        assert_eq!(sorted_by(&mut app), *name);
+    }
+    // Where no table is open, nothing is sorted in secret.
+    press(&mut app, "o>");
+    assert!(app.message.as_deref().unwrap().starts_with("choose a table first"));
+}
+
+#[test]
+fn pressure_is_no_share_of_a_cpu() {
+    let mut snapshot = Snapshot { sample: "cgroup_pressure".into(), table: "cpu_some".into(), ..tasks(4) };
+    snapshot.rows[0].value = 310_000_000;
+    let tables = vec![meta("cgroup_pressure", "cpu_some", Unit::Nanoseconds)];
+    let mut app = App::new(tables, Origin { name: "daemon", ..Origin::default() }, instant);
+    app.read(0, Ok(snapshot));
+    press(&mut app, "0\n");
+    let drawn = frame(&mut app, (120, 24), PLAIN);
+    assert!(drawn.contains("stalled/s") && drawn.contains("310ms") && !drawn.contains("cpu%"), "{drawn}");
+}
+
+/// All keys can be read on a small terminal.
+#[test]
+fn the_help_scrolls_where_it_is_cut() {
+    let mut app = app();
+    press(&mut app, "?");
+    let mut seen = frame(&mut app, (80, 24), PLAIN);
+    assert!(seen.contains("more lines: Down, PgDn") && !seen.contains("settings of all tables"), "{seen}");
+    press(&mut app, &"↓".repeat(99));
+    seen += &frame(&mut app, (80, 24), PLAIN);
+    for binding in topstat_tui::keys::KEYS {
+        assert!(seen.contains(binding.about), "{}: {seen}", binding.about);
+    }
+    assert!(seen.contains("click rows, titles, charts; wheel") && seen.contains("lines above"), "{seen}");
+    // The last line is the end, however often the key was pressed.
+    press(&mut app, "?");
+    assert!(!frame(&mut app, (80, 24), PLAIN).contains("lines above"));
+    assert!(!frame(&mut app, (120, 40), PLAIN).contains("more lines"));
+}
+
 #[test]
 fn a_filter_takes_effect_as_it_is_typed() {
     let mut app = app();

@@ -9,10 +9,10 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
-use topstat_tui::feed::{Cost, Origin};
+use topstat_tui::feed::{Cost, Origin, Setting};
 use topstat_tui::host::{Cpu, Disk, Host, Memory, Pressure};
 use topstat_tui::now::{self, Others, Panel};
-use topstat_tui::state::{Group, Screen};
+use topstat_tui::state::{Effect, Group, Screen, When};
 use topstat_tui::{App, Colors, Look, TableMeta, draw};
 
 const PLAIN: Look = Look { colors: Colors::None, utf8: true };
@@ -95,7 +95,18 @@ const TABLES: &[(&str, Unit, &[&str])] = &[
     ("delays/blkio", Unit::Nanoseconds, PROCESS),
     ("snmp_tcpext/rate", Unit::Count, &["counter"]),
     ("ended/cpu", Unit::Nanoseconds, &["comm", "cgroup", "events"]),
+    ("delays/swapin", Unit::Nanoseconds, PROCESS),
+    ("delays/reclaim", Unit::Nanoseconds, PROCESS),
+    ("delays/thrashing", Unit::Nanoseconds, PROCESS),
+    ("cgroup_limits/throttled", Unit::Nanoseconds, GROUP),
+    ("cgroup_limits/oom_kill", Unit::Count, GROUP),
+    ("cgroup_limits/max", Unit::Count, GROUP),
+    ("cgroup_limits/high", Unit::Count, GROUP),
+    ("net_devs/drops", Unit::Count, &["dev"]),
+    ("net_devs/errors", Unit::Count, &["dev"]),
 ];
+
+const GROUP: &[&str] = &["cgroup", "container"];
 
 const WEB: &str = "/system.slice/web.service";
 const DB: &str = "/system.slice/db.service";
@@ -108,6 +119,9 @@ fn app() -> App {
         let table = tables.iter().position(|meta| meta.path() == path).unwrap();
         app.read(table, Ok(reading(&tables[table], rows, other)));
     };
+    for (path, ..) in &TABLES[8..] {
+        read(path, &[], 0);
+    }
     let process = |pid: u64, comm: &str, cgroup: &str| [n(pid), t(comm), t(cgroup)];
     let (idle, nginx, postgres) = (process(0, "idle", ""), process(10, "nginx", WEB), process(20, "postgres", DB));
     let curl = process(30, "curl", WEB);
@@ -160,6 +174,11 @@ fn frame(app: &mut App, (width, height): (u16, u16), look: Look) -> String {
 }
 
 fn press(app: &mut App, keys: &str) {
+    pressed(app, keys);
+}
+
+fn pressed(app: &mut App, keys: &str) -> Option<Effect> {
+    let mut last = None;
     for c in keys.chars() {
         let code = match c {
             '\n' => KeyCode::Enter,
@@ -169,8 +188,9 @@ fn press(app: &mut App, keys: &str) {
             '↑' => KeyCode::Up,
             c => KeyCode::Char(c),
         };
-        app.key(KeyEvent::new(code, KeyModifiers::NONE));
+        last = app.key(KeyEvent::new(code, KeyModifiers::NONE));
     }
+    last
 }
 
 #[test]
@@ -237,7 +257,7 @@ fn a_loss_is_said_in_words_and_complete_is_not() {
     snapshot.proven = 0;
     app.read(0, Ok(snapshot));
     assert_eq!(
-        app.doubts(),
+        app.trust().doubts,
         [
             "tasks/cpu: 7 events found no memory in the kernel",
             "tasks/cpu: rows after the first 0 may be in another order"
@@ -253,17 +273,187 @@ fn a_loss_is_said_in_words_and_complete_is_not() {
     assert!(drawn.contains("rows after the first 0") && drawn.contains("0.21% of each CPU"), "{drawn}");
 }
 
-/// A panel without any of its tables is missing from the answer. One table of several may be switched off.
+fn place(app: &App, path: &str) -> usize {
+    app.data.iter().position(|data| data.meta.path() == path).unwrap()
+}
+
+/// A panel without any of its tables is missing from the answer.
 #[test]
 fn a_panel_that_cannot_be_read_is_not_complete() {
     let mut app = app();
-    let place = |app: &App, path: &str| app.data.iter().position(|data| data.meta.path() == path).unwrap();
-    let waits = place(&app, "delays/blkio");
-    app.read(waits, Err("it is switched off".to_owned()));
-    assert_eq!(app.doubts(), Vec::<String>::new());
     app.read(place(&app, "tasks/cpu"), Err("no permission".to_owned()));
-    assert_eq!(app.doubts(), ["tasks/cpu: no permission"]);
+    assert_eq!(app.trust().doubts, ["tasks/cpu: no permission"]);
     assert!(frame(&mut app, (120, 30), PLAIN).contains("not complete: tasks/cpu: no permission"));
+}
+
+/// Without permission on the daemon's tree no panel says that nothing waits or rises: each says why it is empty.
+#[test]
+fn without_permission_each_panel_says_so() {
+    let why = "permission denied: cannot read /run/topstat: run as root, or join the group of the daemon";
+    let mut app = app();
+    for table in 0..app.data.len() {
+        app.read(table, Err(why.to_owned()));
+    }
+    for panel in Panel::ALL {
+        assert_eq!(app.panel(panel, 9).said.as_deref(), Some(why), "{panel:?}");
+    }
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert_eq!(drawn.matches("permission denied: cannot read").count(), 7, "six panels, and the reason: {drawn}");
+    assert!(drawn.contains("or join the group"), "it is not cut: {drawn}");
+    assert!(drawn.contains("not complete: tasks/cpu: permission denied") && drawn.contains("5 more"), "{drawn}");
+    assert!(now::write(&app).contains("not complete:"));
+    press(&mut app, "7");
+    assert!(!frame(&mut app, (80, 24), PLAIN).contains("proven"));
+}
+
+/// A daemon that has not loaded a sample has no tables of it.
+#[test]
+fn tables_that_are_not_there_are_missed() {
+    let origin = Origin { name: "daemon", ..Origin::default() };
+    let mut app = App::new(vec![meta(&TABLES[0])], origin, |_, _| Err(String::new()));
+    app.read(0, Ok(reading(&app.data[0].meta.clone(), &[(5, &[n(1), t("x"), t("")])], 0)));
+    let drawn = frame(&mut app, (120, 30), PLAIN);
+    assert!(drawn.contains("tasks/waits is not loaded") && drawn.contains("not complete"), "{drawn}");
+    assert!(!drawn.contains("no process waits") && !drawn.contains("none rises"), "{drawn}");
+}
+
+/// Without delay accounting the time on the run queue is still right. The panel names the waits that are not counted, and the advice.
+#[test]
+fn waits_that_the_kernel_does_not_count_are_named() {
+    let why = "the kernel's delay accounting is off; switch it on with 'sysctl -w kernel.task_delayacct=1'";
+    let mut app = app();
+    for path in ["delays/blkio", "delays/swapin", "delays/reclaim", "delays/thrashing"] {
+        app.read(place(&app, path), Err(why.to_owned()));
+    }
+    let content = app.panel(Panel::Waits, 9);
+    assert_eq!(content.lines[0].more, "run queue");
+    assert_eq!(content.said, Some(format!("not counted: disk, swap, memory, page cache: {why}")));
+    assert_eq!(app.trust().doubts, [format!("waits without disk, swap, memory, page cache: {why}")]);
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.contains("run queue") && drawn.contains("not counted: disk, swap, memory, page"), "{drawn}");
+    assert!(drawn.replace('\n', "").contains("sysctl -w kernel.task_delayacct=1"), "{drawn}");
+    assert!(drawn.contains("not complete") && !drawn.contains("  complete"), "{drawn}");
+    // Where nothing waits for a CPU either, both are said.
+    let waits = place(&app, "tasks/waits");
+    app.read(waits, Ok(reading(&app.data[waits].meta.clone(), &[], 0)));
+    let said = app.panel(Panel::Waits, 9).said.unwrap();
+    assert!(said.starts_with("no process waits; not counted: disk"), "{said}");
+}
+
+#[test]
+fn a_table_that_is_switched_off_is_missed() {
+    let mut app = app();
+    let waits = place(&app, "tasks/waits");
+    let mut off = reading(&app.data[waits].meta.clone(), &[], 0);
+    off.settings.enabled = false;
+    app.read(waits, Ok(off));
+    assert_eq!(app.trust().doubts, ["waits without run queue: tasks/waits is switched off"]);
+}
+
+/// The header of the past has the load and the cost of that time, or none.
+#[test]
+fn the_past_has_no_figures_of_the_present() {
+    let mut app = app();
+    let first = Host { load: Some(7.25), own: Some(0.011), ..host(0) };
+    app.hosts = Default::default();
+    app.host(at(0), first);
+    for second in 1..10 {
+        app.host(at(second), host(second));
+    }
+    app.when = When::Past(at(0));
+    let drawn = frame(&mut app, (120, 40), PLAIN);
+    let bar = drawn.lines().next().unwrap();
+    assert!(bar.contains("load 7.25  own 1.1%") && !bar.contains("daemon 0.4%") && !bar.contains("kernel"), "{bar}");
+    press(&mut app, "0");
+    let drawn = frame(&mut app, (160, 40), PLAIN);
+    assert!(drawn.contains("own 1.1%") && !drawn.contains("own 0.5%") && !drawn.contains("daemon 0.4%"), "{drawn}");
+    press(&mut app, "o");
+    app.when = When::Past(at(0) - Duration::from_secs(3600));
+    let drawn = frame(&mut app, (120, 40), PLAIN);
+    let bar = drawn.lines().next().unwrap();
+    assert!(bar.contains("load -  own -") && !bar.contains("3.10"), "{bar}");
+}
+
+/// Counters of protocols belong to one namespace, and devices to the namespace of this program.
+#[test]
+fn counters_of_one_namespace_say_so() {
+    let mut app = app();
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.contains("── errors and drops/s, net: host netns ─"), "{drawn}");
+    assert!(drawn.lines().nth(3).unwrap().contains("this netns retrans 14/s"), "{drawn}");
+    app.origin.name = "alone";
+    assert!(now::write(&app).contains("\nerrors and drops/s, net: this netns\n"));
+}
+
+/// On the first screen keys about a table are about the table of the chosen line, which the user sees.
+#[test]
+fn keys_about_a_table_are_about_the_chosen_line() {
+    let mut app = app();
+    frame(&mut app, (80, 24), PLAIN);
+    press(&mut app, "\t");
+    let net = place(&app, "net_procs/bps");
+    assert_eq!(pressed(&mut app, "p2s\n"), Some(Effect::Set(net, Setting::Period, 2000)));
+    press(&mut app, "\t\t↓y");
+    assert_eq!(app.message.as_deref(), Some("topstat top delays/blkio"));
+    let Some(Effect::Save(saved)) = pressed(&mut app, "s") else { panic!() };
+    assert_eq!((saved.sample.as_str(), saved.table.as_str()), ("delays", "blkio"));
+    press(&mut app, "e");
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.contains("delays/blkio/enabled ="), "{drawn}");
+    assert_eq!(app.screen(), &Screen::Now);
+    // A panel without a table.
+    let mut app = App::new(vec![], Origin { name: "daemon", ..Origin::default() }, |_, _| Err(String::new()));
+    frame(&mut app, (80, 24), PLAIN);
+    press(&mut app, "p");
+    assert!(app.prompt.is_none() && app.message.as_deref().unwrap().starts_with("choose a table first"));
+}
+
+#[test]
+fn enter_where_there_is_no_line_says_why() {
+    let mut app = app();
+    let tcpext = place(&app, "snmp_tcpext/rate");
+    app.read(tcpext, Ok(reading(&app.data[tcpext].meta.clone(), &[], 0)));
+    frame(&mut app, (80, 24), PLAIN);
+    press(&mut app, "\t\t\t\t");
+    assert_eq!(app.focus.0, Panel::Rising);
+    press(&mut app, "\n");
+    assert_eq!((app.screen(), app.message.as_deref()), (&Screen::Now, Some("none rises")));
+}
+
+/// The port of the largest connection is what an operator looks for: the address before it is cut.
+#[test]
+fn a_port_is_never_cut() {
+    let mut app = app();
+    let tcp = place(&app, "tcp_v4/conns_bps");
+    let far = [ip("10.0.0.1"), n(50_001), ip("203.0.113.200"), n(8443), n(10)];
+    app.read(tcp, Ok(reading(&app.data[tcp].meta.clone(), &[(800_000_000, &far)], 0)));
+    for width in [50, 64, 80, 120] {
+        let drawn = frame(&mut app, (width, 40), PLAIN);
+        assert!(drawn.contains(":8443"), "{width}: {drawn}");
+    }
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.contains("nginx    > 203.0.1…:8443"), "{drawn}");
+}
+
+#[test]
+fn the_cpu_time_of_ended_processes_is_named() {
+    let drawn = frame(&mut app(), (80, 24), PLAIN);
+    assert!(drawn.contains("2.5        others and ended"), "{drawn}");
+    assert!(now::write(&app()).contains("others and ended\n\nnetwork"));
+}
+
+/// Doubts that fill more than a screen are read by scrolling.
+#[test]
+fn what_topstat_says_of_itself_scrolls() {
+    let mut app = app();
+    for table in 0..app.data.len() {
+        app.read(table, Err("permission denied: run as root".to_owned()));
+    }
+    press(&mut app, "7");
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.contains("more lines: Down, PgDn") && !drawn.contains("net_devs/errors can't be shown"), "{drawn}");
+    press(&mut app, &"↓".repeat(99));
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("net_devs/errors can't be shown"));
 }
 
 /// Where tables have to be loaded, each refresh has one more: what is there goes on being read.
@@ -343,6 +533,13 @@ fn a_filter_applies_to_every_panel_with_its_columns() {
     assert_eq!(names(Panel::Ended), [""; 0]);
     let drawn = frame(&mut app, (80, 24), PLAIN);
     assert!(!drawn.contains("nginx") && drawn.contains("none is like comm:postgres"), "{drawn}");
+    // It stays visible, and on the overview, too.
+    assert!(drawn.contains("/comm:postgres: only rows like that; Esc shows all"), "{drawn}");
+    press(&mut app, "2");
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.contains("/comm:postgres") && !drawn.contains("nginx"), "{drawn}");
+    press(&mut app, "o\u{1b}");
+    assert!(!frame(&mut app, (80, 24), PLAIN).contains("only rows like that"));
 }
 
 #[test]

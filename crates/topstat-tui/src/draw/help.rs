@@ -4,12 +4,14 @@
 use ratatui::layout::Rect;
 
 use super::pen::{BOLD, PLAIN, Pen};
+use super::scrolled;
 use crate::keys::KEYS;
+use crate::state::App;
 
 /// The width of a column of keys, in cells.
 const COLUMN: u16 = 38;
 
-pub fn draw(pen: &mut Pen<'_>, area: Rect) {
+pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     let mut groups: Vec<&str> = Vec::new();
     for binding in KEYS {
         if !groups.contains(&binding.group) {
@@ -30,17 +32,6 @@ pub fn draw(pen: &mut Pen<'_>, area: Rect) {
         "Mouse",
         "  click rows, titles, charts; wheel",
     ];
-    let height = usize::from(area.height).max(1);
-    // The keys come first: where there is no room for a further column, the manual has the notes.
-    let room = usize::from((area.width + 2) / COLUMN).max(1) * height;
-    let wanted = if lines.len() + notes.len() <= room { &notes[..] } else { &[] };
-    lines.extend(wanted.iter().map(|note| ((*note).to_owned(), if note.starts_with(' ') { PLAIN } else { BOLD })));
-    for (place, (line, ink)) in lines.iter().enumerate() {
-        let column = u16::try_from(place / height).unwrap_or(0);
-        let row = u16::try_from(place % height).unwrap_or(0);
-        let x = area.x + column * COLUMN;
-        if x < area.right() {
-            pen.put(x, area.y + row, COLUMN.min(area.right() - x), line, *ink);
-        }
-    }
+    lines.extend(notes.iter().map(|note| ((*note).to_owned(), if note.starts_with(' ') { PLAIN } else { BOLD })));
+    scrolled(app, pen, area, &lines, COLUMN);
 }

@@ -21,6 +21,7 @@ use ratatui::layout::Rect;
 use topstat_model::{Snapshot, TableType, Unit, per_second, rfc3339};
 
 use crate::feed::Cost;
+use crate::now::Trust;
 use crate::state::{App, Asked, Screen, When};
 pub(crate) use bars::to_f64;
 use pen::Pen;
@@ -37,12 +38,14 @@ pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
     let mut pen = Pen::new(frame.buffer_mut(), look);
     let (title, rest) = split(area, 1);
     let (body, foot) = split(rest, rest.height - 1);
-    let with_host = bar(app, &mut pen, title);
+    // All tables of the first screen are looked through for it, so each frame asks once.
+    let trust = matches!(app.screen(), Screen::Now | Screen::Own).then(|| app.trust()).unwrap_or_default();
+    let with_host = bar(app, &mut pen, title, &trust);
     if matches!(&app.prompt, Some(prompt) if prompt.what == Asked::Goto) {
         found(app, &mut pen, body);
         return self::foot(app, &mut pen, foot);
     }
-    screen(app, &mut pen, body, with_host);
+    screen(app, &mut pen, body, with_host, &trust);
     self::foot(app, &mut pen, foot);
 }
 
@@ -50,23 +53,30 @@ pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
 pub fn text_of(app: &mut App, width: u16, lines: u16) -> String {
     let area = Rect { x: 0, y: 0, width, height: lines };
     let mut buffer = Buffer::empty(area);
-    screen(app, &mut Pen::new(&mut buffer, Look { colors: Colors::None, utf8: true }), area, false);
+    let (pen, trust) = (&mut Pen::new(&mut buffer, Look { colors: Colors::None, utf8: true }), app.trust());
+    screen(app, pen, area, false, &trust);
     let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
     let text = (0..lines).map(line).collect::<Vec<_>>().join("\n");
     text.trim_end().to_owned() + "\n"
 }
 
 /// Draws what is between the first and the last line.
-fn screen(app: &mut App, pen: &mut Pen<'_>, body: Rect, with_host: bool) {
+fn screen(app: &mut App, pen: &mut Pen<'_>, body: Rect, with_host: bool, trust: &Trust) {
+    let is_of_many = matches!(app.screen(), Screen::Now | Screen::Overview);
+    let (filter, body) = split(body, u16::from(is_of_many && !app.filter.is_empty()));
+    if filter.height > 0 {
+        let text = format!("/{}: only rows like that; Esc shows all ", app.filter.text());
+        pen.put(filter.x, filter.y, filter.width, &text, pen::SELECTED);
+    }
     match app.screen().clone() {
-        Screen::Now => now::draw(app, pen, body),
+        Screen::Now => now::draw(app, pen, body, &trust.doubts),
         Screen::Overview => overview::draw(app, pen, body, !with_host),
         Screen::Table => table::draw(app, pen, body),
         Screen::Object(object) => object::draw(app, pen, body, &object),
         Screen::Settings => settings::draw(app, pen, body),
         Screen::About => about::draw(app, pen, body),
-        Screen::Own => own::draw(app, pen, body),
-        Screen::Help => help::draw(pen, body),
+        Screen::Own => own::draw(app, pen, body, trust),
+        Screen::Help => help::draw(app, pen, body),
     }
 }
 
@@ -78,7 +88,7 @@ fn split(area: Rect, lines: u16) -> (Rect, Rect) {
 }
 
 /// Draws the first line: live, frozen or past at a glance, and the activity of the host. Returns whether the activity had room.
-fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) -> bool {
+fn bar(app: &App, pen: &mut Pen<'_>, area: Rect, trust: &Trust) -> bool {
     let (badge, style) = match app.when {
         When::Live if app.origin.recorded => (" LAST ", pen::PAST),
         When::Live => (" LIVE ", pen::LIVE),
@@ -97,7 +107,7 @@ fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) -> bool {
     let is_now = *app.screen() == Screen::Now;
     let with_host = width == 0 || is_now || x + width + 2 < area.right();
     if is_now {
-        summary(app, pen, Rect { x: x + 2, width: area.right().saturating_sub(x + 2), ..area });
+        summary(app, pen, Rect { x: x + 2, width: area.right().saturating_sub(x + 2), ..area }, trust);
     } else if with_host {
         host.draw(pen, Rect { x: area.right().saturating_sub(width + 1), width, ..area });
     }
@@ -109,20 +119,23 @@ fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) -> bool {
 }
 
 /// Draws the right end of the first line above the "now" screen: the load, the cost of topstat, and whether the screen is complete.
-fn summary(app: &App, pen: &mut Pen<'_>, at: Rect) {
+fn summary(app: &App, pen: &mut Pen<'_>, at: Rect, trust: &Trust) {
     let percent = |name: &str, share: Option<f64>| share.map(|share| format!("{name} {:.1}%", share * 100.0));
-    let cost = app.cost.as_ref();
+    let (host, cost) = (app.host_then(), app.cost_then());
     let parts = [
-        app.host.load.map(|load| format!("load {load:.2}")),
-        percent("own", app.host.own),
+        host.load.map(|load| format!("load {load:.2}")),
+        percent("own", host.own),
         percent("daemon", cost.and_then(|cost| cost.daemon)),
         percent("kernel", cost.and_then(|cost| cost.programs)),
     ];
     let mut text = parts.into_iter().flatten().collect::<Vec<_>>().join("  ");
-    let (trust, ink) = match () {
-        () if !app.doubts().is_empty() => ("not complete", pen::WRONG),
-        () if !app.is_read() || !app.is_settled() => ("", pen::PLAIN),
-        () => ("complete", pen::GOOD),
+    if text.is_empty() && matches!(app.when, When::Past(_)) {
+        "load -  own -".clone_into(&mut text);
+    }
+    let (trust, ink) = match (trust.doubts.is_empty(), trust.settled) {
+        (false, _) => ("not complete", pen::WRONG),
+        (true, false) => ("", pen::PLAIN),
+        (true, true) => ("complete", pen::GOOD),
     };
     let room = usize::from(at.width).saturating_sub(trust.len() + 2);
     while pen::cells(&text) > room {
@@ -151,27 +164,27 @@ fn found(app: &App, pen: &mut Pen<'_>, area: Rect) {
 const CPU_CELLS: u16 = 16;
 
 /// The activity of the host, in one line.
-struct Host<'a> {
+struct Host {
     before: String,
-    cpus: &'a [f64],
+    cpus: Vec<f64>,
     after: String,
 }
 
-impl<'a> Host<'a> {
-    fn of(app: &'a App) -> Self {
-        let crate::host::Host { cpus, net, own, .. } = &app.host;
+impl Host {
+    fn of(app: &App) -> Self {
+        let crate::host::Host { cpus, net, own, .. } = app.host_then();
         let (mut before, mut after) = (String::new(), String::new());
         if !cpus.is_empty() {
             let mean = cpus.iter().sum::<f64>() / bars::to_f64(cpus.len() as u64);
             before = format!("cpu {:.0}% ", mean * 100.0);
         }
         if let Some((rx, tx)) = net {
-            after += &format!("  rx {} tx {}", Unit::Bits.human(*rx), Unit::Bits.human(*tx));
+            after += &format!("  rx {} tx {}", Unit::Bits.human(rx), Unit::Bits.human(tx));
         }
         if let Some(own) = own {
             after += &format!("  own {:.1}%", own * 100.0);
         }
-        if let Some(Cost { daemon, programs }) = app.cost {
+        if let Some(Cost { daemon, programs }) = app.cost_then() {
             if let Some(daemon) = daemon {
                 after += &format!("  daemon {:.1}%", daemon * 100.0);
             }
@@ -189,7 +202,7 @@ impl<'a> Host<'a> {
 
     fn draw(&self, pen: &mut Pen<'_>, at: Rect) {
         let x = pen.put(at.x, at.y, at.width, &self.before, pen::PLAIN);
-        let x = bars::strip(pen, x, at.y, CPU_CELLS.min(at.right() - x), self.cpus, pen::HEAT);
+        let x = bars::strip(pen, x, at.y, CPU_CELLS.min(at.right() - x), &self.cpus, pen::HEAT);
         pen.put(x, at.y, at.right().saturating_sub(x), &self.after, pen::PLAIN);
     }
 }
@@ -226,21 +239,36 @@ fn foot(app: &App, pen: &mut Pen<'_>, area: Rect) {
     }
 }
 
+/// Draws texts in columns of this many cells, the columns side by side. More texts than fit can be scrolled, and the last line says
+/// so.
+fn scrolled(app: &mut App, pen: &mut Pen<'_>, area: Rect, lines: &[(String, pen::Ink)], column: u16) {
+    let columns = usize::from(((area.width + 2) / column).max(1));
+    let fits = lines.len() <= columns * usize::from(area.height);
+    let height = usize::from(area.height).saturating_sub(usize::from(!fits)).max(1);
+    app.scrolled = app.scrolled.min(lines.len().saturating_sub(columns * height));
+    let shown = lines.iter().skip(app.scrolled).take(columns * height);
+    for (place, (line, ink)) in shown.enumerate() {
+        let (x, y) = (area.x + (place / height) as u16 * column, area.y + (place % height) as u16);
+        let width = column.min(area.right().saturating_sub(x));
+        pen.put(x, y, width, &pen::fit(line, width.into(), false), *ink);
+    }
+    if !fits {
+        let below = lines.len() - app.scrolled - (columns * height).min(lines.len() - app.scrolled);
+        let text = match below {
+            0 => format!("↑ {} lines above", app.scrolled),
+            below => format!("↓ {below} more lines: Down, PgDn"),
+        };
+        pen.put(area.x, area.bottom() - 1, area.width, &text, pen::SELECTED);
+    }
+}
+
 /// The most lines that a message takes.
 const MOST_TOLD: usize = 4;
 
 /// Draws a message in the last lines of the screen, at most [`MOST_TOLD`]. It is wrapped and not cut, since a command in it is
 /// there to be copied.
 fn told(pen: &mut Pen<'_>, last: Rect, message: &str) {
-    let mut lines = vec![String::new()];
-    for c in message.chars() {
-        let line = lines.last_mut().expect("there is one");
-        line.push(c);
-        if pen.width(line) > last.width {
-            line.pop();
-            lines.push(c.to_string());
-        }
-    }
+    let mut lines = pen::wrapped(message, last.width.into());
     lines.truncate(MOST_TOLD.min(usize::from(last.y)));
     for (y, line) in (0..=last.y).rev().zip(lines.iter().rev()) {
         pen.blank(last.x, y, last.width, pen::PLAIN);
@@ -250,7 +278,13 @@ fn told(pen: &mut Pen<'_>, last: Rect, message: &str) {
 
 /// Whether the values are times on a CPU per period, which are shown as per cent of a CPU.
 fn is_cpu_time(snapshot: &Snapshot) -> bool {
-    snapshot.kind == TableType::Dynamic && snapshot.unit == Unit::Nanoseconds && snapshot.table.starts_with("cpu")
+    let is_time = snapshot.kind == TableType::Dynamic && snapshot.unit == Unit::Nanoseconds;
+    is_time && snapshot.table.starts_with("cpu") && !is_pressure(snapshot)
+}
+
+/// Whether the values are times in which tasks were stalled.
+fn is_pressure(snapshot: &Snapshot) -> bool {
+    snapshot.sample == "cgroup_pressure"
 }
 
 /// A value for display. The value of a dynamic table is shown per second, as its [`title`] says.
@@ -278,6 +312,7 @@ fn title<'a>(app: &App, snapshot: &'a Snapshot) -> Cow<'a, str> {
         Unit::Bytes => "byte/s".into(),
         Unit::Packets => "pkt/s".into(),
         Unit::Segments => "seg/s".into(),
+        Unit::Nanoseconds if is_pressure(snapshot) => "stalled/s".into(),
         Unit::Nanoseconds => "time/s".into(),
         Unit::Count => format!("{}/s", snapshot.value_name.trim_end_matches("/s")).into(),
     }

@@ -2,30 +2,34 @@
 //! The "now" screen: the host in four lines, and below them panels side by side.
 
 use super::bars;
-use super::pen::{BOLD, DIM, HEAT, PLAIN, Pen, SELECTED, WRONG, cells, fit, of_scale};
+use super::pen::{BOLD, DIM, HEAT, PLAIN, Pen, SELECTED, WRONG, cells, fit, fit_address, of_scale, wrapped};
 use super::split;
 use crate::now::{Content, Line, Others, Panel, measures};
-use crate::state::{App, Hit, When};
+use crate::state::{App, Hit};
 use ratatui::layout::Rect;
 
 /// From this width on, in cells, three panels stand side by side.
 const WIDE: u16 = 150;
 /// Below this width, in cells, panels stand one below the other.
 const NARROW: u16 = 64;
+/// The most lines that say why the screen is not complete.
+const DOUBT: usize = 2;
 /// The least lines of a panel, without its title.
 const LEAST: u16 = 2;
 
 /// Draws the screen.
-pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
+pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, doubts: &[String]) {
     let (head, rest) = split(area, 4);
     host(app, pen, head);
-    let doubts = app.doubts();
-    let trust = u16::from(!doubts.is_empty());
-    let (body, foot) = split(rest, rest.height.saturating_sub(trust));
-    if let Some(first) = doubts.first() {
+    let width = usize::from(area.width);
+    let trust = doubts.first().map_or(vec![], |first| {
         let more = if doubts.len() > 1 { format!("  ({} more: 7 lists all)", doubts.len() - 1) } else { String::new() };
-        let text = format!("not complete: {first}{more}");
-        pen.put(foot.x, foot.y, foot.width, &fit(&text, foot.width.into(), false), WRONG);
+        let room = (DOUBT * width).saturating_sub(cells(&more));
+        wrapped(&(fit(&format!("not complete: {first}"), room, false) + &more), width)
+    });
+    let (body, foot) = split(rest, rest.height.saturating_sub(trust.len() as u16));
+    for (y, line) in (foot.y..foot.bottom()).zip(&trust) {
+        pen.put(foot.x, y, foot.width, line, WRONG);
     }
     let columns: u16 = match area.width {
         WIDE.. => 3,
@@ -62,7 +66,7 @@ fn grid(body: Rect, columns: u16) -> Vec<Rect> {
 
 fn one(app: &mut App, pen: &mut Pen<'_>, area: Rect, panel: Panel) {
     let line = if pen.look().utf8 { "─" } else { "-" };
-    let title = format!("{line}{line} {} ", panel.title());
+    let title = format!("{line}{line} {} ", app.title(panel));
     let chosen = app.focus.0 == panel;
     let x = pen.put(area.x, area.y, area.width, &title, if chosen { BOLD } else { PLAIN });
     for x in x..area.right() {
@@ -76,10 +80,6 @@ fn one(app: &mut App, pen: &mut Pen<'_>, area: Rect, panel: Panel) {
 }
 
 fn lines(app: &mut App, pen: &mut Pen<'_>, area: Rect, panel: Panel, content: &Content) {
-    if let Some(why) = &content.said {
-        pen.put(area.x + 1, area.y, area.width.saturating_sub(1), &fit(why, usize::from(area.width) - 1, false), DIM);
-        return;
-    }
     let widths = Widths::of(&content.lines, area.width, panel);
     for ((place, line), y) in content.lines.iter().enumerate().zip(area.y..area.bottom()) {
         let at = Rect { y, height: 1, ..area };
@@ -89,17 +89,33 @@ fn lines(app: &mut App, pen: &mut Pen<'_>, area: Rect, panel: Panel, content: &C
         }
         app.hits.push((at, Hit::Line(panel, place)));
     }
-    let y = area.y + content.lines.len() as u16;
+    let mut y = area.y + content.lines.len() as u16;
     if let (Some(Others { figure, count, .. }), true) = (&content.others, y < area.bottom()) {
         let count = count.filter(|count| *count > 0).map_or(String::new(), |count| format!("{count} "));
         let x = pen.put(area.x, y, area.width, &format!("{figure:>FIGURE$} "), DIM);
         let x = x + widths.bar + u16::from(widths.bar > 0);
-        pen.put(x, y, area.right().saturating_sub(x), &format!("{count}others"), DIM);
+        pen.put(x, y, area.right().saturating_sub(x), &format!("{count}{}", panel.others()), DIM);
+        y += 1;
+    }
+    if let Some(said) = &content.said {
+        let width = area.width.saturating_sub(1);
+        let mut said = wrapped(said, width.into());
+        let room = usize::from(area.bottom().saturating_sub(y));
+        if said.len() > room {
+            said.truncate(room);
+            said.iter_mut().last().into_iter().for_each(|last| *last = fit(&format!("{last}…"), width.into(), false));
+        }
+        for (y, line) in (y..area.bottom()).zip(&said) {
+            pen.put(area.x + 1, y, width, line, DIM);
+        }
     }
 }
 
 /// The cells of a figure: `1.90G`, `+1.20k`.
 const FIGURE: usize = 7;
+
+/// The least cells of a place that is cut.
+const LEAST_PLACE: usize = 4;
 
 /// The cells that each part of a line takes.
 struct Widths {
@@ -122,12 +138,15 @@ impl Widths {
         let rest = usize::from(width).saturating_sub(FIGURE + 1 + bars);
         let widest = |of: &dyn Fn(&Line) -> usize| lines.iter().map(of).max().unwrap_or(0);
         let name = widest(&|line| cells(&line.name) + usize::from(line.ended));
-        let (place, more) = (widest(&|line| cells(&line.place)), widest(&|line| cells(&line.more)));
+        let (all_place, all_more) = (widest(&|line| cells(&line.place)), widest(&|line| cells(&line.more)));
         let gap = |width: usize| width + usize::from(width > 0);
         // Each part gets the cells that it needs. Where there are too few, places are cut first, then names.
-        let more = more.min(rest * 2 / 5);
+        let more = all_more.min(rest / 2);
         let name = name.min(rest.saturating_sub(gap(more)).max(8).min(rest));
-        let place = place.min(rest.saturating_sub(name + gap(more) + 1));
+        let place = all_place.min(rest.saturating_sub(name + gap(more) + 1));
+        // Some two characters of a place tell nothing: their cells go to what follows.
+        let place = if place < all_place.min(LEAST_PLACE) { 0 } else { place };
+        let more = all_more.min(rest.saturating_sub(name + 1 + gap(place)));
         Self { bar, name, place, more }
     }
 
@@ -141,13 +160,15 @@ impl Widths {
         }
         let sign = if line.ended { if pen.look().utf8 { "†" } else { "x" } } else { "" };
         let name = format!("{}{sign}", fit(&line.name, self.name.saturating_sub(sign.len().min(1)), false));
-        let parts =
-            [(name, self.name, ink), (line.place.clone(), self.place, DIM), (line.more.clone(), self.more, ink)];
-        for (text, width, ink) in parts.into_iter().filter(|(_, width, _)| *width > 0) {
-            let left = at.right().saturating_sub(x);
-            pen.put(x, at.y, left, &fit(&text, width.min(left.into()), false), ink);
-            x = (x + width as u16 + 1).min(at.right());
+        for (text, width, ink) in [(&name, self.name, ink), (&line.place, self.place, DIM)] {
+            if width > 0 {
+                let left = at.right().saturating_sub(x);
+                pen.put(x, at.y, left, &fit(text, width.min(left.into()), false), ink);
+                x = (x + width as u16 + 1).min(at.right());
+            }
         }
+        let left = at.right().saturating_sub(x);
+        pen.put(x, at.y, left, &fit_address(&line.more, self.more.min(left.into())), ink);
     }
 }
 
@@ -156,10 +177,7 @@ const DETAILS: usize = 28;
 
 /// Draws the four lines of the host.
 fn host(app: &App, pen: &mut Pen<'_>, area: Rect) {
-    let until = match app.when {
-        When::Live => None,
-        When::Frozen(time) | When::Past(time) => Some(time),
-    };
+    let until = app.instant_shown();
     let spark: u16 = match area.width {
         ..60 => 0,
         60..100 => 12,

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use super::pen::{BOLD, DIM, PLAIN, Pen, SELECTED, WRONG, fit};
 use super::{Host, bars, brief, split, value};
+use crate::rows::chosen_by;
 use crate::state::{App, Hit};
 
 /// The number of rows of each table.
@@ -67,7 +68,9 @@ fn one(app: &App, pen: &mut Pen<'_>, area: Rect, table: usize) {
     if shown.rows.is_empty() && area.height > 1 {
         pen.put(area.x + 2, area.y + 1, area.width - 2, &super::table::nothing(&shown), DIM);
     }
-    for (line, row) in (1..area.height.min(1 + ROWS as u16)).zip(&shown.rows) {
+    let chosen = chosen_by(&app.filter, &shown);
+    let rows = shown.rows.iter().filter(|row| chosen(row));
+    for (line, row) in (1..area.height.min(1 + ROWS as u16)).zip(rows) {
         let y = area.y + line;
         let text = format!("{:>10}  ", value(app, &shown, row.value));
         let x = pen.put(area.x, y, area.width, &text, PLAIN);

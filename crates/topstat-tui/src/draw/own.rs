@@ -3,13 +3,15 @@
 
 use ratatui::layout::Rect;
 
-use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, WRONG, fit};
+use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, WRONG, wrapped};
+use super::scrolled;
 use crate::feed::Cost;
+use crate::now::Trust;
 use crate::state::App;
 
-pub fn draw(app: &App, pen: &mut Pen<'_>, area: Rect) {
+pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, trust: &Trust) {
     let share = |share: f64| format!("{:.2}% of a CPU", share * 100.0);
-    let mut lines: Vec<(String, Ink)> = vec![("What topstat costs".to_owned(), BOLD)];
+    let mut lines: Vec<(String, Ink)> = vec![("What topstat costs now".to_owned(), BOLD)];
     lines.push((format!("  this view        {}", app.host.own.map_or("not measured yet".to_owned(), share)), PLAIN));
     match app.cost {
         Some(Cost { daemon, programs }) => {
@@ -26,17 +28,20 @@ pub fn draw(app: &App, pen: &mut Pen<'_>, area: Rect) {
     }
     lines.push((String::new(), PLAIN));
     lines.push(("Whether the figures are complete".to_owned(), BOLD));
-    let doubts = app.doubts();
-    if doubts.is_empty() {
-        lines.push(("  All rows of the first screen are proven, and nothing was lost.".to_owned(), PLAIN));
+    let width = usize::from(area.width).saturating_sub(2);
+    let mut say = |text: &str, ink| {
+        lines.extend(wrapped(text, width).into_iter().map(|line| (format!("  {line}"), ink)));
+    };
+    match (trust.doubts.is_empty(), trust.settled) {
+        (true, true) => say("All rows of the first screen are proven, and nothing was lost.", PLAIN),
+        (_, false) => say("Not all tables of the first screen have been read yet.", PLAIN),
+        (false, true) => {}
     }
-    lines.extend(doubts.into_iter().map(|doubt| (format!("  {doubt}"), WRONG)));
+    trust.doubts.iter().for_each(|doubt| say(doubt, WRONG));
     for data in &app.data {
         if let Some(wrong) = &data.wrong {
-            lines.push((format!("  {} can't be shown: {wrong}", data.meta.path()), DIM));
+            say(&format!("{} can't be shown: {wrong}", data.meta.path()), DIM);
         }
     }
-    for ((text, ink), y) in lines.iter().zip(area.y..area.bottom()) {
-        pen.put(area.x, y, area.width, &fit(text, area.width.into(), false), *ink);
-    }
+    scrolled(app, pen, area, &lines, area.width);
 }

@@ -203,6 +203,31 @@ fn ascii(text: &str) -> std::borrow::Cow<'_, str> {
     text.chars().map(plain).collect::<String>().into()
 }
 
+/// A text in lines of at most this many cells, at least one line.
+pub fn wrapped(text: &str, cells: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut filled = 0;
+    for c in text.chars() {
+        let width = c.width().unwrap_or(0);
+        filled += width;
+        match lines.last_mut() {
+            Some(line) if filled <= cells => line.push(c),
+            _ => {
+                lines.push(c.to_string());
+                filled = width;
+            }
+        }
+    }
+    lines
+}
+
+/// The end of an address in `cells` cells: its port is what it ends with, and stays. Other texts are cut at their end.
+pub fn fit_address(text: &str, cells: usize) -> String {
+    let port = text.rfind(':').map_or(text.len(), |colon| if text.len() - colon < cells { colon } else { text.len() });
+    let (host, port) = text.split_at(port);
+    format!("{}{port}", fit(host, cells - port.len().min(cells), false))
+}
+
 /// A text cut to `cells` cells: at its end, or with `keep_end` at its beginning.
 pub fn fit(text: &str, cells: usize, keep_end: bool) -> String {
     if self::cells(text) <= cells {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ratatui::layout::Rect;
 use topstat_model::typeset::escape;
-use topstat_model::{Align, Column, ColumnKind, Field, Snapshot, TableType, human_ms, rfc3339};
+use topstat_model::{Align, ColumnKind, Field, Snapshot, TableType, human_ms, rfc3339};
 
 use super::pen::{BOLD, DIM, Ink, Look, PLAIN, Pen, SELECTED, TINT, WRONG, cells, fit};
 use super::{bars, split, timebar, title, value};
@@ -154,7 +154,7 @@ fn trust(app: &App, snapshot: &Snapshot) -> (String, Ink) {
         text += &format!(" · cpus {} did not answer", stale.join(","));
     }
     text += &format!(" · period {} · delay {}", human_ms(snapshot.period_ms), human_ms(snapshot.delay_ms));
-    if let Some(own) = app.host.own {
+    if let Some(own) = app.host_then().own {
         text += &format!(" · own {:.1}%", own * 100.0);
     }
     (text, if lost.is_empty() && stale.is_empty() && young.is_empty() { DIM } else { WRONG })
@@ -337,11 +337,7 @@ fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize, loo
     for (place, part) in snapshot.parts.iter().enumerate() {
         columns.push(number(part, Of::Part(place), Some(SortBy::Part(place))));
     }
-    let is_there = |(place, column): &(usize, &Column)| {
-        let is_there = |shown: Shown<'_>| shown.row.object.get(*place).is_some_and(|field| !field.is_none());
-        !column.optional || rows.iter().any(is_there)
-    };
-    for (place, column) in snapshot.columns.iter().enumerate().filter(is_there) {
+    for (place, column) in snapshot.columns.iter().enumerate().filter(|(place, _)| rows.has(snapshot, *place)) {
         let (align, keep_end) = (column.kind.align(), column.kind == ColumnKind::Path);
         let may_shrink = column.kind.may_shrink() && align == Align::Left;
         let drawn = number(&column.name, Of::Column(place), Some(SortBy::Column(place)));
@@ -362,7 +358,9 @@ fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize, loo
     let wanted = columns.len();
     // Room is kept for the number of columns that are left out.
     while columns.len() > 2 && all(&columns) > width + 1 - if columns.len() < wanted { LEFT_OUT } else { 0 } {
-        columns.pop();
+        // The column that the rows are sorted by stays.
+        let last = columns.iter().rposition(|column| column.sort != Some(app.sort)).unwrap_or(columns.len() - 1);
+        columns.remove(last.max(2).min(columns.len() - 1));
     }
     let left_out = wanted - columns.len();
     (columns, left_out)

@@ -105,7 +105,7 @@ struct RowView<'a> {
 /// A value that JSON has no form for.
 pub fn document(app: &App) -> std::io::Result<Vec<u8>> {
     let hosts: Vec<_> = app.hosts.until(None, 1).collect();
-    let doubts = app.doubts();
+    let doubts = app.trust().doubts;
     let mut written = Vec::new();
     let document = Document {
         time: rfc3339(app.shown_at()),

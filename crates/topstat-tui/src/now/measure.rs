@@ -90,7 +90,7 @@ fn net(now: &Host, all: &[&Host]) -> Measure {
         figure: short(Unit::Bits, bits(now)),
         most: short(Unit::Bits, largest(&values) as u64),
         values: scaled(values),
-        details: format!("in {} out {}", short(Unit::Bits, rx), short(Unit::Bits, tx)),
+        details: format!("in {} out {} this netns", short(Unit::Bits, rx), short(Unit::Bits, tx)),
         last: now.retrans.map_or(String::new(), |retrans| format!("retrans {retrans:.0}/s")),
         heat: 0.0,
     }

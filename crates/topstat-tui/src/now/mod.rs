@@ -17,11 +17,12 @@ use topstat_model::{Field, Row, Snapshot, Unit, per_second};
 
 use crate::draw::to_f64;
 use crate::rows::{ObjectId, chosen_by};
-use crate::state::App;
+use crate::state::{App, PASSING};
 
 pub use document::document;
 pub use measure::{Measure, measures};
 pub use text::write;
+pub use trust::Trust;
 
 /// A part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,8 +41,9 @@ pub enum Panel {
     Ended,
 }
 
-/// The tables of each panel. The first table of a panel is the one that Enter opens where there is no row. Without a daemon tables
-/// are loaded in this order, so the panel that loads fastest comes first.
+/// The tables of each panel, with the word that the panel has for a table. A table with a word shows what no other table of its
+/// panel shows, and so does the first table of a panel. Without a daemon tables are loaded in this order, so the panel that loads
+/// fastest comes first.
 const TABLES: &[(Panel, &str, &str)] = &[
     (Panel::Cpu, "tasks/cpu", ""),
     (Panel::Waits, "tasks/waits", "run queue"),
@@ -77,14 +79,14 @@ impl Panel {
     /// All panels, in the order in which the selection goes over them.
     pub const ALL: [Self; 6] = [Self::Cpu, Self::Network, Self::Disk, Self::Waits, Self::Rising, Self::Ended];
 
-    /// The title, with the unit of the figures.
-    pub fn title(self) -> &'static str {
+    /// The title, with the unit of the figures. See also [`App::title`].
+    fn title(self) -> &'static str {
         match self {
             Self::Cpu => "CPU, % of all CPUs",
             Self::Network => "network, bit/s",
             Self::Disk => "disk, byte/s",
             Self::Waits => "waits, per second",
-            Self::Rising => "errors and drops, per second",
+            Self::Rising => "errors and drops/s",
             Self::Ended => "ended in the last 10 s, CPU time",
         }
     }
@@ -111,6 +113,12 @@ impl Panel {
             Self::Rising => "events_per_second",
             Self::Ended => "nanoseconds",
         }
+    }
+
+    /// The name of the sum of all that is in no line.
+    pub fn others(self) -> &'static str {
+        // A process that has ended is in no row of its table.
+        if self == Self::Cpu { "others and ended" } else { "others" }
     }
 
     /// The path of the table that the panel mainly shows.
@@ -143,6 +151,39 @@ pub struct Line {
 /// The place of a table among all tables, its reading, and the word that its panel has for it.
 type Reading = (usize, Arc<Snapshot>, &'static str);
 
+/// The readings of the tables of a panel.
+struct Readings {
+    found: Vec<Reading>,
+    /// Why some table has no reading yet; this passes by itself.
+    passing: Option<String>,
+    /// The tables whose contents no other table has and that can't be shown: their words.
+    without: Vec<&'static str>,
+    /// Why the first of these can't be shown.
+    why: String,
+}
+
+impl Readings {
+    /// The note of the panel about tables that can't be shown.
+    fn note(&self) -> Option<String> {
+        let none = self.found.is_empty() && self.passing.is_none();
+        match &self.without[..] {
+            [] => None,
+            _ if none => Some(self.why.clone()),
+            without => Some(format!("not counted: {}: {}", without.join(", "), self.why)),
+        }
+    }
+
+    /// What this means for the trust in the screen.
+    fn doubt(&self, panel: Panel) -> Option<String> {
+        let none = self.found.is_empty() && self.passing.is_none();
+        match &self.without[..] {
+            [] => None,
+            _ if none => Some(format!("{}: {}", panel.table(), self.why)),
+            without => Some(format!("{} without {}: {}", panel.name(), without.join(", "), self.why)),
+        }
+    }
+}
+
 /// Everything that is in no line of a panel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Others {
@@ -170,7 +211,7 @@ pub struct Content {
     pub lines: Vec<Line>,
     /// Everything that is in no line; `None`: there is nothing else, or a filter hides it.
     pub others: Option<Others>,
-    /// Why there are no lines.
+    /// The reason for an empty panel, and the amounts that are not counted.
     pub said: Option<String>,
 }
 
@@ -191,9 +232,15 @@ impl App {
         if path.trim_matches('/').is_empty() { String::new() } else { (self.names.borrow_mut())(path) }
     }
 
-    /// Whether any table of the "now" screen can be shown.
-    pub fn is_read(&self) -> bool {
-        self.now_tables().any(|table| self.shown(table).is_ok())
+    /// The title of a panel: with the network namespace, where the panel has one namespace alone.
+    pub fn title(&self, panel: Panel) -> String {
+        let of = match (panel, self.origin.name) {
+            // The daemon reads the namespace of the host, wherever it runs.
+            (Panel::Rising, "alone") => ", net: this netns",
+            (Panel::Rising, _) => ", net: host netns",
+            _ => "",
+        };
+        format!("{}{of}", panel.title())
     }
 
     /// The place of a table among all tables.
@@ -229,9 +276,8 @@ impl App {
 
     /// The rows of the panel's table, with their figures.
     fn of_table(&self, panel: Panel, most: usize, figures: &dyn Fn(&Snapshot, &Row) -> Figures) -> Content {
-        let Some(table) = self.table_at(panel.table()) else { return Content::said("no such table is read here") };
-        let snapshot = match self.shown(table) {
-            Ok(snapshot) => snapshot,
+        let (table, snapshot) = match self.reading(panel.table()) {
+            Ok(reading) => reading,
             Err(why) => return Content::said(why),
         };
         let is_idle = |row: &&Row| snapshot.column("pid").is_some_and(|pid| row.object[pid] == Field::U64(IDLE));
@@ -239,7 +285,7 @@ impl App {
         let chosen = chosen_by(&self.filter, &snapshot);
         let rows: Vec<_> = snapshot.rows.iter().filter(|row| !is_idle(row) && chosen(row)).collect();
         if rows.is_empty() {
-            return Content::said(self.nothing(&snapshot, panel));
+            return Content::said(self.nothing(panel));
         }
         let fit = if rows.len() > most { most.saturating_sub(1) } else { rows.len() };
         let line = |row: &&Row| {
@@ -258,36 +304,58 @@ impl App {
         Content { lines, others, said: None }
     }
 
-    /// The readings of the tables of a panel, each with the word that the panel has for its table.
+    /// The reading of a table of the screen, and the place of the table among all tables.
     ///
     /// # Errors
     ///
-    /// When no table can be shown: why the first one can't.
-    fn readings(&self, panel: Panel) -> Result<Vec<Reading>, String> {
-        let (mut found, mut wrong) = (Vec::new(), None);
-        for (_, path, word) in TABLES.iter().filter(|(of, ..)| *of == panel) {
-            let Some(table) = self.table_at(path) else { continue };
-            match self.shown(table) {
-                Ok(snapshot) => found.push((table, snapshot, *word)),
-                Err(why) => wrong = wrong.or(Some(why)),
-            }
-        }
-        match wrong {
-            Some(why) if found.is_empty() => Err(why),
-            _ => Ok(found),
+    /// Why it can't be shown. A table that is switched off has nothing to show.
+    fn reading(&self, path: &str) -> Result<(usize, Arc<Snapshot>), String> {
+        let table = self.table_at(path).ok_or_else(|| match self.origin.recorded {
+            true => format!("there are no records of {path}"),
+            false => format!("{path} is not loaded: the log of the daemon and topstat check say why"),
+        })?;
+        let snapshot = self.shown(table)?;
+        match snapshot.rows.is_empty() && !snapshot.settings.counts() {
+            true => Err(format!("{path} is switched off")),
+            false => Ok((table, snapshot)),
         }
     }
 
-    /// Why a panel has no lines, in a few words.
-    fn nothing(&self, snapshot: &Snapshot, panel: Panel) -> String {
-        let on = &snapshot.settings;
-        if !(on.enabled && on.owner_enabled && on.topstat_enabled) {
-            return format!("{} is switched off", panel.table());
+    /// The readings of the tables of a panel.
+    fn readings(&self, panel: Panel) -> Readings {
+        let (mut found, mut passing, mut without) = (Vec::new(), None, Vec::new());
+        for (_, path, word) in TABLES.iter().filter(|(of, ..)| *of == panel) {
+            match self.reading(path) {
+                Ok((table, snapshot)) => found.push((table, snapshot, *word)),
+                Err(why) if PASSING.contains(&why.as_str()) => passing = Some(why),
+                Err(why) if !word.is_empty() => without.push((*word, why)),
+                Err(why) if *path == panel.table() => without.push((*path, why)),
+                Err(_) => {}
+            }
         }
+        let (without, whys): (Vec<_>, Vec<_>) = without.into_iter().unzip();
+        Readings { found, passing, without, why: whys.into_iter().next().unwrap_or_default() }
+    }
+
+    /// The lines of a panel of several tables, with its note. `none` stands for an empty panel.
+    fn of_tables(&self, readings: &Readings, lines: Vec<Line>, most: usize, none: &str) -> Content {
+        let empty = match &readings.passing {
+            _ if !lines.is_empty() || readings.found.is_empty() && readings.passing.is_none() => None,
+            Some(why) => Some(why.clone()),
+            None if self.filter.is_empty() => Some(none.to_owned()),
+            None => Some(format!("none is like {}", self.filter.text())),
+        };
+        let said: Vec<_> = empty.into_iter().chain(readings.note()).collect();
+        let said = (!said.is_empty()).then(|| said.join("; "));
+        let room = most.saturating_sub(usize::from(said.is_some()));
+        Content { lines: lines.into_iter().take(room).collect(), others: None, said }
+    }
+
+    /// Why a panel of one table has no lines, in a few words.
+    fn nothing(&self, panel: Panel) -> String {
         let none = match panel {
             Panel::Network => "no TCP or UDP traffic",
             Panel::Disk => "no requests",
-            Panel::Waits => "nothing waits",
             Panel::Ended => "no process has ended",
             _ => "nothing",
         };
@@ -296,12 +364,9 @@ impl App {
 
     fn waits(&self, most: usize) -> Content {
         let mut found: Vec<(u64, Line)> = Vec::new();
-        let readings = match self.readings(Panel::Waits) {
-            Ok(readings) => readings,
-            Err(why) => return Content::said(why),
-        };
-        for (table, snapshot, cause) in readings {
-            let chosen = chosen_by(&self.filter, &snapshot);
+        let readings = self.readings(Panel::Waits);
+        for (table, snapshot, cause) in &readings.found {
+            let chosen = chosen_by(&self.filter, snapshot);
             for row in snapshot.rows.iter().filter(|row| chosen(row)).take(most) {
                 let per_second = per_second(row.value, snapshot.period_ms);
                 // A wait of less than a thousandth of the time is none that an operator looks for.
@@ -311,54 +376,44 @@ impl App {
                         figure,
                         value: per_second,
                         share: per_second / 1e9,
-                        more: cause.to_owned(),
-                        ..Line::of(self, &snapshot, table, row)
+                        more: (*cause).to_owned(),
+                        ..Line::of(self, snapshot, *table, row)
                     };
                     found.push((row.value, line));
                 }
             }
         }
-        if found.is_empty() {
-            return Content::said(match self.filter.is_empty() {
-                true => "no process waits".to_owned(),
-                false => format!("none is like {}", self.filter.text()),
-            });
-        }
         found.sort_by_key(|(value, _)| std::cmp::Reverse(*value));
-        Content { lines: found.into_iter().take(most).map(|(_, line)| line).collect(), others: None, said: None }
+        let lines = found.into_iter().map(|(_, line)| line).collect();
+        self.of_tables(&readings, lines, most, "no process waits")
     }
 
     fn rising(&self, most: usize) -> Content {
         let mut found: Vec<(f64, Line)> = Vec::new();
-        let readings = match self.readings(Panel::Rising) {
-            Ok(readings) => readings,
-            Err(why) => return Content::said(why),
-        };
-        for (table, snapshot, what) in readings {
-            let chosen = chosen_by(&self.filter, &snapshot);
+        let readings = self.readings(Panel::Rising);
+        for (table, snapshot, what) in &readings.found {
+            let chosen = chosen_by(&self.filter, snapshot);
             for row in &snapshot.rows {
-                let counter = text(&snapshot, row, "counter");
+                let counter = text(snapshot, row, "counter");
                 if !counter.is_empty() && !is_trouble(&counter) || !chosen(row) {
                     continue;
                 }
                 let rate = per_second(row.value, snapshot.period_ms);
-                let mut line = Line::of(self, &snapshot, table, row);
+                let mut line = Line::of(self, snapshot, *table, row);
                 (line.figure, line.value) = (format!("+{}", snapshot.unit.human_rate(rate)), rate);
                 let of = snapshot.sample.trim_start_matches("snmp_");
                 (line.name, line.more) =
-                    if counter.is_empty() { (line.name, what.to_owned()) } else { (counter, of.to_owned()) };
+                    if counter.is_empty() { (line.name, (*what).to_owned()) } else { (counter, of.to_owned()) };
                 found.push((rate, line));
             }
-        }
-        if found.is_empty() {
-            return Content::said("none rises");
         }
         found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let largest = found.first().map_or(1.0, |(rate, _)| rate.max(1e-9));
         for (rate, line) in &mut found {
             line.share = *rate / largest;
         }
-        Content { lines: found.into_iter().take(most).map(|(_, line)| line).collect(), others: None, said: None }
+        let lines = found.into_iter().map(|(_, line)| line).collect();
+        self.of_tables(&readings, lines, most, "none rises")
     }
 }
 

@@ -80,9 +80,8 @@ fn is_most(connection: &Largest, value: u64) -> bool {
 }
 
 pub fn panel(app: &App, most: usize) -> Content {
-    let Some(table) = app.table_at(Panel::Network.table()) else { return Content::said("no such table is read here") };
-    let snapshot = match app.shown(table) {
-        Ok(snapshot) => snapshot,
+    let (table, snapshot) = match app.reading(Panel::Network.table()) {
+        Ok(reading) => reading,
         Err(why) => return Content::said(why),
     };
     let largest = largest(app);
@@ -94,7 +93,7 @@ pub fn panel(app: &App, most: usize) -> Content {
     let chosen = chosen_by(&app.filter, &snapshot);
     let rows: Vec<_> = snapshot.rows.iter().filter(|row| chosen(row)).collect();
     if rows.is_empty() {
-        return Content::said(app.nothing(&snapshot, Panel::Network));
+        return Content::said(app.nothing(Panel::Network));
     }
     let connection = |row: &Row| pid(row).and_then(|pid| largest.get(&pid));
     let other_end = |row: &Row, of: &Largest| {

@@ -30,10 +30,7 @@ pub fn write(app: &App) -> String {
     }
     for panel in Panel::ALL {
         let content = app.panel(panel, MOST);
-        let _ = writeln!(out, "\n{}", panel.title());
-        if let Some(why) = &content.said {
-            let _ = writeln!(out, "  {why}");
-        }
+        let _ = writeln!(out, "\n{}", app.title(panel));
         let widest = |of: fn(&Line) -> &str| content.lines.iter().map(|line| of(line).width()).max().unwrap_or(0);
         let (name, place) = (widest(|line| &line.name), widest(|line| &line.place));
         for line in &content.lines {
@@ -49,10 +46,13 @@ pub fn write(app: &App) -> String {
         }
         if let Some(Others { figure, count, .. }) = &content.others {
             let count = count.filter(|count| *count > 0).map_or(String::new(), |count| format!("{count} "));
-            let _ = writeln!(out, "{figure:>9}   {count}others");
+            let _ = writeln!(out, "{figure:>9}   {count}{}", panel.others());
+        }
+        if let Some(said) = &content.said {
+            let _ = writeln!(out, "  {said}");
         }
     }
-    let doubts = app.doubts();
+    let doubts = app.trust().doubts;
     let _ = match doubts.is_empty() {
         true => writeln!(out, "\ncomplete: all rows are proven, nothing was lost"),
         false => writeln!(out, "\nnot complete:\n  {}", doubts.join("\n  ")),

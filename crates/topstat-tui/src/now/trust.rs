@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use topstat_model::{Snapshot, TableType};
 
-use super::{Panel, TABLES};
-use crate::state::{App, PASSING};
+use super::Panel;
+use crate::state::App;
 
 /// What each cause of a loss means.
 fn cause(name: &str) -> String {
@@ -24,32 +24,28 @@ fn cause(name: &str) -> String {
     }
 }
 
-impl App {
-    /// Why what the "now" screen shows is not complete, in sentences; empty where it is complete.
-    pub fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
-        for panel in Panel::ALL {
-            let paths = TABLES.iter().filter(|(of, ..)| *of == panel).map(|(_, path, _)| *path);
-            let (mut is_shown, mut wrong) = (false, None);
-            for (path, shown) in paths.filter_map(|path| Some((path, self.shown(self.table_at(path)?)))) {
-                match shown {
-                    Ok(snapshot) => {
-                        is_shown = true;
-                        self.doubt(path, &snapshot, &mut doubts);
-                    }
-                    Err(why) if PASSING.contains(&why.as_str()) => is_shown = true,
-                    Err(why) => wrong = wrong.or(Some(format!("{path}: {why}"))),
-                }
-            }
-            // A panel goes without a table that is switched off, but not without all of its tables.
-            doubts.extend(wrong.filter(|_| !is_shown));
-        }
-        doubts
-    }
+/// Whether the "now" screen can be trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// Why the screen is not complete, in sentences; empty where it is complete.
+    pub doubts: Vec<String>,
+    /// All tables have been read, or can't be.
+    pub settled: bool,
+}
 
-    /// Whether all tables of the "now" screen have been read, or can't be.
-    pub fn is_settled(&self) -> bool {
-        self.now_tables().all(|table| !self.shown(table).is_err_and(|why| PASSING.contains(&why.as_str())))
+impl App {
+    /// Whether what the "now" screen shows is complete.
+    pub fn trust(&self) -> Trust {
+        let mut trust = Trust { doubts: Vec::new(), settled: true };
+        for panel in Panel::ALL {
+            let readings = self.readings(panel);
+            for (_, snapshot, _) in &readings.found {
+                self.doubt(&format!("{}/{}", snapshot.sample, snapshot.table), snapshot, &mut trust.doubts);
+            }
+            trust.settled &= readings.passing.is_none();
+            trust.doubts.extend(readings.doubt(panel));
+        }
+        trust
     }
 
     fn doubt(&self, path: &str, snapshot: &Snapshot, doubts: &mut Vec<String>) {

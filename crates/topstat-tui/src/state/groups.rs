@@ -4,6 +4,7 @@
 use super::{App, Screen};
 use crate::feed::TableMeta;
 use crate::now::Panel;
+use crate::rows::ObjectId;
 
 /// Tables about one part of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,15 +88,27 @@ impl App {
         self.focus = all.get(usize::try_from(to).unwrap_or(0)).copied().unwrap_or(self.focus);
     }
 
-    /// Opens the table of the chosen line, with its object selected. A panel without lines opens its table.
-    pub(super) fn open_line(&mut self) {
+    /// The table and the object of the chosen line.
+    fn line(&self) -> Option<(usize, ObjectId)> {
         let (panel, place) = self.focus;
-        let line = self.places.iter().find(|(of, _)| *of == panel).and_then(|(_, lines)| lines.get(place));
-        let of = line.and_then(|line| line.of.clone());
-        let table = of.as_ref().map(|(table, _)| *table).or_else(|| self.table_at(panel.table()));
-        let Some(table) = table else { return };
+        let (_, lines) = self.places.iter().find(|(of, _)| *of == panel)?;
+        lines.get(place)?.of.clone()
+    }
+
+    /// Chooses the table of the chosen line, or of its panel. Returns whether there is one.
+    pub(super) fn choose_of_line(&mut self) -> bool {
+        let table = self.line().map(|(table, _)| table).or_else(|| self.table_at(self.focus.0.table()));
+        table.inspect(|table| self.choose(*table)).is_some()
+    }
+
+    /// Opens the table of the chosen line, with its object selected. A panel without lines gives the reason.
+    pub(super) fn open_line(&mut self) {
+        let Some((table, object)) = self.line() else {
+            self.message = self.panel(self.focus.0, 1).said;
+            return;
+        };
         self.choose(table);
-        self.selected = of.map(|(_, object)| object);
+        self.selected = Some(object);
         self.show_table();
     }
 }
