@@ -16,7 +16,7 @@ pub mod view;
 pub mod why;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
@@ -227,6 +227,11 @@ impl Pins {
         let configured = || Config::find(None).ok()?.0.pins;
         self.dir.clone().or_else(configured).unwrap_or_else(|| config::DEFAULT_PINS.into())
     }
+
+    /// The option as it was given, after a blank; empty where it was not given.
+    pub fn option(&self) -> String {
+        self.dir.as_deref().map_or(String::new(), |dir| format!(" --pins {}", quoted(dir)))
+    }
 }
 
 /// Where the tree of the daemon is mounted.
@@ -243,6 +248,21 @@ impl Mount {
         let configured = || Config::find(None).ok()?.0.mount;
         self.dir.clone().or_else(configured).unwrap_or_else(|| config::DEFAULT_MOUNT.into())
     }
+
+    /// Whether the user has named the directory.
+    pub fn is_given(&self) -> bool {
+        self.dir.is_some()
+    }
+
+    /// As [`Pins::option`].
+    pub fn option(&self) -> String {
+        self.dir.as_deref().map_or(String::new(), |dir| format!(" --mount {}", quoted(dir)))
+    }
+}
+
+/// A path as a word of a shell's command.
+pub fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
 fn which_table() -> String {

@@ -24,7 +24,7 @@ const LINES: u16 = 500;
 pub fn run(args: &WhyArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     let tables = resolve::tables(&topstat_kernel::samples(), &args.table, None)?;
     console.catch_signals(false).map_err(|source| Error::System { what: "catch signals", source })?;
-    let mut feed = live::present(&args.mount.dir(), &args.pins.dir(), Path::new(DEFAULT_HISTORY), backend);
+    let mut feed = live::present(&args.mount, &args.pins, Path::new(DEFAULT_HISTORY), backend)?;
     let mut app = App::new(feed.tables(), feed.origin(), instant::parse);
     app.name_by(names::of_host());
     let path = tables.first().map(|table| table.path()).unwrap_or_default();

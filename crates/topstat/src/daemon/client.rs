@@ -91,11 +91,19 @@ impl Client {
     ///
     /// See [`Client::read`].
     pub fn read_if_there(&self, file: &File) -> Result<Option<Vec<u8>>, Error> {
-        let there = match self {
-            Self::Tree(root) | Self::Files(root) => root.join(file.path()).symlink_metadata().is_ok(),
-            Self::Pinned(statistics) => statistics.has(&file.place),
-        };
-        if there { self.read(file).map(Some) } else { Ok(None) }
+        match self {
+            Self::Tree(root) | Self::Files(root) => {
+                let path = root.join(file.path());
+                match path.symlink_metadata() {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    Err(error) => return Err(self.failed("read", &path, &error)),
+                }
+            }
+            Self::Pinned(statistics) if !statistics.has(&file.place) => return Ok(None),
+            Self::Pinned(_) => {}
+        }
+        self.read(file).map(Some)
     }
 
     /// Sets a value.
@@ -118,16 +126,20 @@ impl Client {
 
     fn failed(&self, what: &str, path: &Path, error: &io::Error) -> Error {
         let of_daemon = matches!(self, Self::Tree(_));
-        let advice = match error.kind() {
-            io::ErrorKind::PermissionDenied if what == "set" => ": only root may set anything",
-            io::ErrorKind::PermissionDenied if of_daemon => {
-                ": root may, and the group that the daemon is configured with"
+        let path = path.display();
+        Error::Daemon(match error.kind() {
+            io::ErrorKind::PermissionDenied if what == "set" => {
+                format!("cannot set {path}: {error}: only root may set anything")
             }
-            io::ErrorKind::PermissionDenied => ": root may",
-            io::ErrorKind::NotFound if of_daemon => ": the daemon has not loaded that sample (its log says why)",
-            _ => "",
-        };
-        Error::Daemon(format!("cannot {what} {}: {error}{advice}", path.display()))
+            io::ErrorKind::PermissionDenied => {
+                let group = if of_daemon { ", or join the group that the daemon is configured with" } else { "" };
+                format!("permission denied: cannot read {path}: run as root{group}")
+            }
+            io::ErrorKind::NotFound if of_daemon => {
+                format!("cannot {what} {path}: {error}: the daemon has not loaded that sample (its log says why)")
+            }
+            _ => format!("cannot {what} {path}: {error}"),
+        })
     }
 }
 

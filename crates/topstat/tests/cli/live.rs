@@ -12,9 +12,8 @@ use crate::program::demo;
 const TABLE: &str = "tcp_v4/conns_pps";
 
 fn start(rows: u16, columns: u16) -> Terminal {
-    let nowhere = "/nonexistent";
     let mut view = Command::new(demo());
-    view.args(["view", "0.1", "--table", TABLE, "--mount", nowhere, "--pins", nowhere]);
+    view.args(["view", "0.1", "--table", TABLE, "--pins", "/nonexistent"]);
     Terminal::start(view, (rows, columns))
 }
 
@@ -29,7 +28,7 @@ fn keys_go_in_and_the_screen_shows_what_they_do() {
     terminal.wait_for("1 of the 128 rows kept");
     terminal.press("\r");
     terminal.press("y");
-    terminal.wait_for("--filter 'dport:40003'");
+    terminal.wait_for("topstat top tcp_v4/conns_pps --pins '/nonexistent' --filter 'dport:40003'");
     terminal.press("\r");
     terminal.wait_for("over time");
     terminal.press("?");
@@ -52,7 +51,6 @@ fn keys_go_in_and_the_screen_shows_what_they_do() {
 #[test]
 fn colours_are_those_of_the_terminal_and_none_where_none_are_wanted() {
     use vt100::Color;
-    let nowhere = "/nonexistent";
     for (environment, options, live) in [
         (vec![], &[][..], Color::Idx(2)),
         (vec![("COLORTERM", "truecolor")], &[], Color::Rgb(78, 201, 120)),
@@ -62,9 +60,7 @@ fn colours_are_those_of_the_terminal_and_none_where_none_are_wanted() {
         (vec![("COLORTERM", "truecolor")], &["--color", "never"], Color::Default),
     ] {
         let mut view = Command::new(demo());
-        view.args(["view", "0.1", "--table", TABLE, "--mount", nowhere, "--pins", nowhere])
-            .args(options)
-            .envs(environment.clone());
+        view.args(["view", "0.1", "--table", TABLE, "--pins", "/nonexistent"]).args(options).envs(environment.clone());
         let mut terminal = Terminal::start(view, (24, 80));
         terminal.wait_for("rows proven");
         let background = terminal.screen().cell(0, 1).unwrap().bgcolor();
@@ -84,9 +80,8 @@ fn colours_are_those_of_the_terminal_and_none_where_none_are_wanted() {
 fn what_is_shown_is_saved_as_a_document_and_written_over_nothing() {
     let folder = std::env::temp_dir().join(format!("topstat-cli-saved-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let nowhere = "/nonexistent";
     let mut view = Command::new(demo());
-    view.args(["view", "0.1", "--table", TABLE, "--mount", nowhere, "--pins", nowhere]).current_dir(&folder);
+    view.args(["view", "0.1", "--table", TABLE, "--pins", "/nonexistent"]).current_dir(&folder);
     let mut terminal = Terminal::start(view, (24, 120));
     terminal.wait_for("rows proven");
     terminal.press(" ");
@@ -112,9 +107,8 @@ fn what_is_shown_is_saved_as_a_document_and_written_over_nothing() {
 #[test]
 fn it_begins_with_the_table_that_is_named() {
     let view = |table| {
-        let nowhere = "/nonexistent";
         let mut view = Command::new(demo());
-        view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere, "--table", table]);
+        view.args(["view", "0.1", "--pins", "/nonexistent", "--table", table]);
         Terminal::start(view, (24, 80))
     };
     let mut terminal = view("tcp/conns_bps");
@@ -139,7 +133,7 @@ fn another_size_is_used_at_once() {
 
 #[test]
 fn the_terminal_is_given_back_however_it_ends() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let mut terminal = start(24, 80);
         terminal.wait_for("LIVE");
         terminal.send(signal);
@@ -198,4 +192,29 @@ fn without_a_terminal_it_says_what_to_do() {
     let said = String::from_utf8(output.stderr).unwrap();
     let expected = "topstat: the view wants a terminal for its input and its output: use topstat top for pipes\n";
     assert_eq!((output.status.code(), said.as_str()), (Some(2), expected));
+}
+
+/// A user that names the tree of a daemon does not want programs to be loaded.
+#[test]
+fn a_named_mount_point_without_a_tree_is_an_error() {
+    for line in [&["view"][..], &["top"], &["why", "tasks/cpu", "1"]] {
+        let mut command = Command::new(demo());
+        command.args(line).args(["--mount", "/nonexistent", "--pins", "/nonexistent"]);
+        let mut terminal = Terminal::start(command, (24, 200));
+        terminal.wait_for("no daemon has its tree at /nonexistent");
+        terminal.wait_for("start one with topstat daemon, or leave --mount out");
+        assert_eq!(terminal.end(), Some(1), "{line:?}");
+    }
+}
+
+/// A terminal that can't move its cursor gets no screens of escape sequences.
+#[test]
+fn a_dumb_terminal_gets_advice() {
+    for name in ["dumb", ""] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "TERM=$1 exec $0 view"]).arg(demo()).arg(name);
+        let mut terminal = Terminal::start(command, (24, 200));
+        terminal.wait_for("TERM is dumb or not set: set TERM, or print a table with topstat top");
+        assert_eq!(terminal.end(), Some(2), "{name:?}");
+    }
 }

@@ -12,8 +12,8 @@ use topstat_model::{Snapshot, TableType, document, json, rfc3339};
 use topstat_tui::feed::{Cost, Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::{Colors, Feed, Look, TableMeta};
 
-use crate::args::ColorWhen;
 use crate::args::view::ViewArgs;
+use crate::args::{ColorWhen, Mount, Pins};
 use crate::backend::Backend;
 use crate::console::{Console, Wake};
 use crate::daemon::client::{Client, catalogue};
@@ -33,6 +33,11 @@ pub fn run(
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
     let facts = console.facts();
+    if facts.terminal && facts.dumb {
+        let why = "the view needs a terminal that can move its cursor, and TERM is dumb or not set: set TERM, or print a table \
+                   with topstat top SAMPLE/TABLE, or all with topstat top";
+        return Err(Error::Usage(why.to_owned()));
+    }
     if !console.is_interactive() {
         return Err(Error::Usage(
             "the view wants a terminal for its input and its output: use topstat top for pipes".to_owned(),
@@ -75,15 +80,35 @@ fn find<'a>(
         let feed = feed.map_err(|why| Error::Daemon(format!("{why}; and {no_daemon}")))?;
         return Ok((Box::new(feed), None));
     }
-    let mut feed = LiveFeed::new(client, records, backend);
+    let mut feed = LiveFeed::new(of_tree(client, &args.mount)?, records, backend);
+    feed.options = args.mount.option() + &args.pins.option();
     let table = table.map_or(Ok(None), |table| feed.begin(table))?;
     Ok((Box::new(feed), table))
 }
 
 /// The feed of the present: the daemon's tables, or tables that are loaded when they are read.
-pub fn present<'a>(mount: &Path, pins: &Path, history: &Path, backend: &'a mut dyn Backend) -> impl Feed + 'a {
-    let client = Client::reach(mount, pins, backend);
-    LiveFeed::new(client, Records::new(history, None), backend)
+///
+/// # Errors
+///
+/// When no daemon can be reached at the mount point that the user has named.
+pub fn present<'a>(
+    mount: &Mount,
+    pins: &Pins,
+    history: &Path,
+    backend: &'a mut dyn Backend,
+) -> Result<impl Feed + 'a, Error> {
+    let client = Client::reach(&mount.dir(), &pins.dir(), backend);
+    Ok(LiveFeed::new(of_tree(client, mount)?, Records::new(history, None), backend))
+}
+
+/// Without a daemon, tables are loaded. But a user that names a mount point wants the tables of a daemon.
+fn of_tree(client: Result<Client, Error>, mount: &Mount) -> Result<Result<Client, Error>, Error> {
+    match client {
+        Err(why) if mount.is_given() => {
+            Err(Error::Daemon(format!("{why}, or leave --mount out, and the tables are loaded for this command alone")))
+        }
+        client => Ok(client),
+    }
 }
 
 /// The time that figures are about: a period of tables that a command has loaded, and the time between two looks at the host.
@@ -146,6 +171,8 @@ struct LiveFeed<'a> {
     /// The families that this view has loaded, and the errors of those that could not be loaded.
     loaded: HashMap<String, Result<Loaded, String>>,
     records: Records,
+    /// See [`Origin::options`].
+    options: String,
     /// The table of ended processes is this view's own, and not the daemon's.
     own_ended: bool,
     /// The daemon's CPU time and uptime at the last query, in seconds.
@@ -175,7 +202,16 @@ const FIRST_AFTER: Duration = Duration::from_millis(100);
 impl<'a> LiveFeed<'a> {
     fn new(client: Result<Client, Error>, records: Records, backend: &'a mut dyn Backend) -> Self {
         let own_ended = custom::add_ended(backend);
-        Self { backend, client, catalogue: catalogue(), loaded: HashMap::new(), records, own_ended, daemon_used: None }
+        Self {
+            backend,
+            client,
+            catalogue: catalogue(),
+            loaded: HashMap::new(),
+            records,
+            options: String::new(),
+            own_ended,
+            daemon_used: None,
+        }
     }
 
     /// Without a daemon, loads the first table. If that fails, there is nothing to show.
@@ -258,9 +294,10 @@ impl Feed for LiveFeed<'_> {
         let tables = |family: &Arc<Family>| family.tables();
         let there = |table: &TableMeta| match &self.client {
             Ok(_) if self.is_own(table) => true,
+            // The reason why a table can't be read is shown in its place.
             Ok(client) => {
                 let read = self.file(table, "type").map(|file| client.read_if_there(&file));
-                !matches!(read, Ok(Ok(None)))
+                !matches!(read, Ok(Ok(None))) || switched_off(table).is_err()
             }
             Err(_) => true,
         };
@@ -277,10 +314,11 @@ impl Feed for LiveFeed<'_> {
             Err(_) => "alone",
         };
         let history = self.records.options();
-        Origin { name, options: String::new(), history, loads: self.client.is_err(), recorded: false }
+        Origin { name, options: self.options.clone(), history, loads: self.client.is_err(), recorded: false }
     }
 
     fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
+        switched_off(table)?;
         match &self.client {
             Ok(client) if !self.is_own(table) => self.shared(client, table),
             _ => self.own(table),
@@ -344,6 +382,15 @@ impl Feed for LiveFeed<'_> {
 
     fn save(&mut self, snapshot: &Snapshot) -> Result<String, String> {
         save(snapshot)
+    }
+}
+
+/// Why the kernel counts nothing for a table, if a setting of the host is off. Tables that a daemon has loaded before that stay, and
+/// fall to 0.
+fn switched_off(table: &TableMeta) -> Result<(), String> {
+    match family_of(&table.sample).map(|family| (family.ready)()) {
+        Some(Err(topstat_kernel::Error::SwitchedOff { reason, advice, .. })) => Err(format!("{reason}; {advice}")),
+        _ => Ok(()),
     }
 }
 

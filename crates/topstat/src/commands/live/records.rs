@@ -10,6 +10,7 @@ use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::{Feed, TableMeta};
 
 use super::{meta, save};
+use crate::args::quoted;
 use crate::args::record::DEFAULT_HISTORY;
 use crate::commands::record;
 use crate::error::Error;
@@ -32,7 +33,7 @@ impl Records {
     pub fn options(&self) -> String {
         let mut options = String::new();
         if self.dir != Path::new(DEFAULT_HISTORY) {
-            options += &format!(" --history '{}'", self.dir.display().to_string().replace('\'', "'\\''"));
+            options += &format!(" --history {}", quoted(&self.dir));
         }
         if let Some(host) = &self.host {
             options += &format!(" --recorded-on {host}");

@@ -35,7 +35,7 @@ pub fn run(args: &TopArgs, backend: &mut dyn Backend, console: &mut dyn Console)
         }
         None => {
             console.catch_signals(false).map_err(|source| Error::System { what: "catch signals", source })?;
-            let mut feed = live::present(&args.mount.dir(), &args.pins.dir(), args.past.dir(), backend);
+            let mut feed = live::present(&args.mount, &args.pins, args.past.dir(), backend)?;
             let mut app = App::new(feed.tables(), feed.origin(), instant::parse);
             app.name_by(names::of_host());
             watch(&mut app, &mut feed, console)?.then_some(app)
