@@ -9,7 +9,7 @@ use topstat_model::{Snapshot, rfc3339};
 use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::{Feed, TableMeta};
 
-use super::{meta, save};
+use super::tables::{meta, save, sort};
 use crate::args::quoted;
 use crate::args::record::DEFAULT_HISTORY;
 use crate::commands::record;
@@ -121,7 +121,7 @@ impl RecordedFeed {
             None => unknown(&history, place),
         };
         let mut tables: Vec<_> = places.iter().filter_map(known).collect();
-        super::sort(&mut tables);
+        sort(&mut tables);
         Ok(Self { records, tables })
     }
 }
