@@ -249,6 +249,11 @@ impl Mount {
         self.dir.clone().or_else(configured).unwrap_or_else(|| config::DEFAULT_MOUNT.into())
     }
 
+    /// This directory, as if the user had named it; `None`: the default.
+    pub fn at(dir: Option<PathBuf>) -> Self {
+        Self { dir }
+    }
+
     /// Whether the user has named the directory.
     pub fn is_given(&self) -> bool {
         self.dir.is_some()
@@ -604,7 +609,7 @@ impl TopArgs {
             private: false,
             root: None,
             past: PastArgs::none(),
-            mount: Mount { dir: None },
+            mount: Mount::at(None),
             pins: Pins { dir: None },
         }
     }

@@ -146,6 +146,23 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::tree::Entry;
+
+    /// A file that may not be read is there. Only a missing file is not.
+    #[test]
+    fn a_file_that_cannot_be_looked_up_is_an_error() {
+        let tree = catalogue();
+        let Entry::File(file) = &tree.find("tcp_v4/conns_pps/type").unwrap().entry else { panic!("it is a file") };
+        assert!(matches!(Client::Tree("/nonexistent".into()).read_if_there(file), Ok(None)));
+        // No directory: the look-up fails for another reason, also for root.
+        assert!(Client::Tree("/proc/self/status".into()).read_if_there(file).is_err());
+        let denied = |client: Client| client.failed("read", Path::new("/t/x"), &io::ErrorKind::PermissionDenied.into());
+        assert_eq!(
+            denied(Client::Tree("/t".into())).to_string(),
+            "permission denied: cannot read /t/x: run as root, or join the group that the daemon is configured with"
+        );
+        assert_eq!(denied(Client::Files("/t".into())).to_string(), "permission denied: cannot read /t/x: run as root");
+    }
 
     #[test]
     fn a_path_may_begin_with_the_mount_point() {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use topstat_kernel::{Family, Options, Source, family_of};
 use topstat_model::{Snapshot, TableType, document};
 use topstat_tui::feed::{Cost, Origin, Peak, Recorded, Setting, TableSettings};
-use topstat_tui::{Colors, Feed, Look, TableMeta};
+use topstat_tui::{Feed, TableMeta};
 
 use crate::args::view::ViewArgs;
 use crate::args::{ColorWhen, Mount, Pins};
@@ -22,6 +22,7 @@ use crate::error::{Error, Exit};
 use crate::style::colors;
 use crate::{custom, instant, names, resolve};
 
+mod look;
 mod records;
 mod tables;
 use records::{RecordedFeed, Records};
@@ -50,7 +51,7 @@ pub fn run(
         return Err(Error::Usage(format!("there is no {path} in what is shown ({})", feed.origin().name)));
     }
     let table = asked.or(loaded);
-    let look = Look { colors: terminal_colors(colors(color, facts)), utf8: is_utf8() };
+    let look = look::of_terminal(colors(color, facts));
     let interval = args.interval.unwrap_or(INTERVAL);
     let options = topstat_tui::Options { table, interval, look, instant: instant::parse };
     topstat_tui::run(&mut *feed, options, names::of_host())
@@ -145,23 +146,6 @@ pub fn recorded(history: &Path, host: Option<&str>) -> Result<impl Feed, Error> 
 
 /// The default time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// The colours that the terminal supports, where colours are wanted. A terminal with 24-bit colours says so in `COLORTERM`.
-fn terminal_colors(wanted: bool) -> Colors {
-    let all = || std::env::var("COLORTERM").is_ok_and(|value| value == "truecolor" || value == "24bit");
-    match wanted {
-        false => Colors::None,
-        true if all() => Colors::True,
-        true => Colors::Sixteen,
-    }
-}
-
-/// Whether the terminal takes characters beyond ASCII. As locale(7) says, the first variable that is set decides.
-fn is_utf8() -> bool {
-    let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
-    locale.contains("utf-8") || locale.contains("utf8")
-}
 
 /// Reads the daemon's tables. Without a daemon it reads tables that are loaded for as long as the view runs.
 struct LiveFeed<'a> {
@@ -388,7 +372,18 @@ impl Feed for LiveFeed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::share;
+    use super::*;
+
+    /// Without a name, tables are loaded. A mount point that the user names must have a daemon.
+    #[test]
+    fn a_named_mount_point_wants_a_daemon() {
+        let none = || Err(Error::Daemon("no daemon has its tree at /d".to_owned()));
+        let [default, named] = [None, Some("/it's".into())].map(Mount::at);
+        assert!(of_tree(none(), &default).is_ok_and(|client| client.is_err()));
+        let why = of_tree(none(), &named).err().map(|error| error.to_string()).unwrap();
+        assert!(why.starts_with("no daemon has its tree at /d, or leave --mount out"), "{why}");
+        assert_eq!((default.option(), named.option()), (String::new(), r" --mount '/it'\''s'".to_owned()));
+    }
 
     #[test]
     fn the_share_of_a_daemon_is_of_the_time_between_two_looks() {
