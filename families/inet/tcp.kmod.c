@@ -481,7 +481,7 @@ static struct topstat_engine engine = {
 
 #define OBSERVED(sample, called)                                                                                     \
 	{                                                                                                            \
-		.info = { .name = called, .owner = THIS_MODULE, .columns = columns, .column_count = ARRAY_SIZE(columns), \
+		.info = { .name = called, .columns = columns, .column_count = ARRAY_SIZE(columns), \
 			  .parts = { "rx", "tx" } },                                                                 \
 		.engine = &engine, .bank = sample, .census = &census[sample], .describe = describe,                  \
 		.settle_all = settle_all, .has_opaque = true,                                                        \

@@ -280,12 +280,12 @@ static struct topstat_engine engine = {
 
 static const struct topstat_observed observed[] = {
 	[TASKS_TASKS] = {
-		.info = { .name = "tasks", .owner = THIS_MODULE, .columns = of_tasks, .column_count = ARRAY_SIZE(of_tasks) },
+		.info = { .name = "tasks", .columns = of_tasks, .column_count = ARRAY_SIZE(of_tasks) },
 		.engine = &engine, .bank = TASKS_TASKS, .census = &census[TASKS_TASKS], .describe = describe_task,
 		.settle = settle, .unranked = idle_of_tasks, .unranked_describe = describe_idle_of_tasks,
 	},
 	[TASKS_CGROUPS] = {
-		.info = { .name = "cgroups", .owner = THIS_MODULE, .columns = of_groups, .column_count = ARRAY_SIZE(of_groups) },
+		.info = { .name = "cgroups", .columns = of_groups, .column_count = ARRAY_SIZE(of_groups) },
 		.engine = &engine, .bank = TASKS_CGROUPS, .census = &census[TASKS_CGROUPS], .describe = describe_group,
 		.settle = settle, .unranked = idle_of_groups, .unranked_describe = describe_idle_of_groups,
 	},

@@ -6,7 +6,9 @@
 #include <linux/bitops.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/printk.h>
 #include <linux/proc_fs.h>
+#include <linux/ratelimit.h>
 #include "topstat.h"
 #include "topstat_observer.h"
 
@@ -29,21 +31,29 @@ enum tt_lost {
 
 extern const char *const tt_lost_names[TT_LOST];
 
-/* An object of topstat.h, as the engine uses it. */
-struct tt_object {
-	struct ts_object head;
-	u64 quiet;
-	union {
-		struct ts_window window;
-		struct ts_count count;
-	};
-};
+/* The value of an object of topstat.h lies behind what all objects begin with: a ts_window or a ts_count. */
+#define TT_VALUE_AT sizeof(struct topstat_object)
 
-#define TT_OBJECT_AT offsetof(struct topstat_object, words)
-
-static inline struct tt_object *tt_object(struct topstat_object *o)
+static inline struct ts_window *tt_window(struct topstat_object *o)
 {
-	return (struct tt_object *)o->words;
+	return (struct ts_window *)(o + 1);
+}
+
+static inline struct ts_count *tt_count(struct topstat_object *o)
+{
+	return (struct ts_count *)(o + 1);
+}
+
+/* Of the value, whatever its type. */
+static inline u64 *tt_sums(struct topstat_object *o)
+{
+	return tt_count(o)->sum;
+}
+
+/* What an object of this type has in `abi`. */
+static inline u32 tt_abi(u32 type)
+{
+	return TOPSTAT_OBJECT_ABI | type << 8;
 }
 
 struct topstat_table {
@@ -56,6 +66,8 @@ struct topstat_table {
 	u64 stride; /* bytes from one table of a bank to the next */
 	ts_view view;
 	u64 instance; /* see struct topstat_object */
+	u32 object_abi; /* `abi` of its objects */
+	struct topstat_table *sums; /* the table of sums, which is the second one of the bank; NULL: there is none */
 	atomic64_t ids;
 	/* A push does not read the other fields. */
 	struct list_head list;
@@ -64,12 +76,21 @@ struct topstat_table {
 	const char *value_name;
 	enum topstat_unit unit;
 	u32 number; /* in its bank */
-	u32 top;
+	u32 top; /* rows that are shown */
+	u32 top_most; /* rows that it was made for */
+	struct topstat_table *of; /* of a table of sums: the table that it belongs to; NULL: it is no table of sums */
+	struct static_key_false *key;
+	void (*each)(struct topstat_table *table, void *private);
 	struct ts_census census; /* of the objects of topstat.h */
-	struct list_head live; /* see tt_live(); for tables of topstat.h */
+	struct hlist_node live; /* see tt_live(); for tables of topstat.h */
 	bool complete; /* it knows all objects that an earlier table has counted: see topstat_table_complete() */
+	struct mutex refill_lock; /* of refills, see tt_refill() */
+	u32 refills; /* is odd during a refill */
+	u64 refill_next; /* jiffies: no refill begins before */
+	u64 refill_to; /* objects of at most this id are counted … */
+	atomic64_t refilled; /* … here when they are attached */
 	atomic64_t misused[TT_LOST]; /* losses by its user's mistakes: TT_CUT, TT_FOREIGN, TT_BROKEN */
-	unsigned long said; /* bits of enum tt_lost: the kernel's log has a message of this kind */
+	unsigned long said; /* bits of enum tt_lost: the kernel's log has a message of this kind; bit TT_LOST: of a refill */
 	struct mutex told_lock; /* of `told` */
 	u64 told[TT_LOST]; /* the losses up to the previous snapshot */
 	struct proc_dir_entry *dir;
@@ -80,6 +101,7 @@ struct topstat_sample {
 	struct list_head list;
 	struct list_head tables;
 	struct topstat_sample_info info;
+	struct module *owner;
 	const struct topstat_observed *observed; /* NULL: the sample uses topstat.h */
 	bool enabled;
 	struct proc_dir_entry *dir;
@@ -90,6 +112,8 @@ struct topstat_sample {
 extern struct mutex tt_lock;
 extern struct list_head tt_samples;
 extern bool tt_enabled;
+extern bool tt_debug;
+extern bool tt_dead_said; /* the log says that topstat_object_dead() was called for what is no object */
 
 /* The existing table that has this number; or NULL. The caller has preemption off, which keeps the table. */
 struct topstat_table *tt_live(u64 instance);
@@ -110,9 +134,15 @@ static inline bool tt_is_static(const struct topstat_table *t)
 	return ts_view_type(t->view) == TS_STATIC;
 }
 
-static inline const struct ts_census *tt_census(const struct topstat_table *t)
+/* The table that objects are pushed to. */
+static inline struct topstat_table *tt_of(struct topstat_table *t)
 {
-	return t->sample->observed ? t->sample->observed->census : &t->census;
+	return t->of ? t->of : t;
+}
+
+static inline const struct ts_census *tt_census(struct topstat_table *t)
+{
+	return t->sample->observed ? t->sample->observed->census : &tt_of(t)->census;
 }
 
 /* The factor from pushed amounts to shown values. */
@@ -121,12 +151,30 @@ static inline u64 tt_scale(const struct topstat_table *t)
 	return t->unit == TOPSTAT_BITS ? 8 : 1;
 }
 
-/* Count a mistake of the table's user. True: it is the table's first mistake of this kind, which the caller logs. */
+/*
+ * Count a mistake of the table's user. True: the caller logs it, because it is the table's first one of this kind, or for debug=1.
+ */
 static inline bool tt_misused(struct topstat_table *t, enum tt_lost how)
 {
 	atomic64_inc(&t->misused[how]);
-	return !test_bit(how, &t->said) && !test_and_set_bit(how, &t->said);
+	if (t->sums)
+		atomic64_inc(&t->sums->misused[how]);
+	return (!test_bit(how, &t->said) && !test_and_set_bit(how, &t->said)) || tt_debug;
 }
+
+/* Log a mistake of a module that uses topstat.h; for debug=1 all of them, at most ten in five seconds, with the caller. */
+#define tt_mistake(...)                                                                                        \
+	do {                                                                                                   \
+		static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST);     \
+		if (!tt_debug || __ratelimit(&limit)) {                                                        \
+			pr_warn(__VA_ARGS__);                                                                  \
+			if (tt_debug)                                                                          \
+				dump_stack();                                                                  \
+		}                                                                                              \
+	} while (0)
+
+/* registry.c: orders all objects of a static table, or of a table with sums, again. */
+bool tt_refill(struct topstat_table *t);
 
 /* settings.c */
 
@@ -141,6 +189,7 @@ int tt_config(struct ts_config *c, u32 period_ms, u32 delay_ms, u32 type, u32 ep
 u32 tt_entries_for(u32 top);
 void tt_values_of(const struct topstat_table *t, struct tt_values *v);
 int tt_values_set(struct topstat_table *t, const struct tt_values *v);
+void tt_key(const struct topstat_table *t, bool enabled);
 int tt_switch_root(bool enabled);
 int tt_parse(const char *text, size_t length, u32 least, u32 most, u32 *value);
 
@@ -239,7 +288,8 @@ struct tt_snapshot {
 	u32 seen; /* objects that are in the table of a CPU */
 	u64 alive_least; /* at least this number of objects lived during the whole snapshot, for tables of topstat.h … */
 	u64 alive_most; /* … and at most this number at any time */
-	bool doubted; /* a row was left out, because it can't be right */
+	bool doubted; /* a row was left out, because it can't be right, or a refill was under way */
+	u32 refills; /* of the table, before the sections were taken */
 	bool only_read;
 	u64 objects;
 	u64 total; /* as pushed; the outputs multiply it by the scale */
@@ -273,6 +323,17 @@ void tt_proc_remove_table(struct topstat_table *t);
 
 /* selftest.c */
 
+struct rig;
+
+struct tt_test {
+	const char *name;
+	int (*run)(struct rig *rig);
+	u32 type;
+};
+
+#define TT_TESTS 6
+extern const struct tt_test tt_tests[TT_TESTS];
+int tt_test_run(const struct tt_test *test);
 int tt_selftest(void);
 
 #endif /* TOPSTAT_CORE_H */

@@ -159,7 +159,7 @@ static int make_text(const struct tt_file *file, struct tt_text *text)
 static int open_file(struct inode *inode, struct file *f)
 {
 	const struct tt_file *file = pde_data(inode);
-	struct module *owner = file->sample ? file->sample->info.owner : NULL;
+	struct module *owner = file->sample ? file->sample->owner : NULL;
 	struct tt_open *o;
 
 	/* Without this check, root could open files without write permission for writing. */
@@ -187,7 +187,7 @@ no_module:
 static int release_file(struct inode *inode, struct file *f)
 {
 	struct tt_open *o = f->private_data;
-	struct module *owner = o->file->sample ? o->file->sample->info.owner : NULL;
+	struct module *owner = o->file->sample ? o->file->sample->owner : NULL;
 
 	if (o->waiting != NOTHING_WAITS)
 		set_value(o->file, o->waiting);

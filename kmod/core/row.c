@@ -10,6 +10,7 @@
 #include <linux/slab.h>
 #include <linux/socket.h>
 #include <net/ipv6.h>
+#include <net/net_namespace.h>
 #include "core.h"
 #include "compat.h"
 
@@ -36,6 +37,15 @@ void topstat_row_cgroup(struct topstat_row *row, u64 id)
 	put(row, TT_FIELD_CGROUP, &id, sizeof(id));
 }
 EXPORT_SYMBOL_GPL(topstat_row_cgroup);
+
+void topstat_row_netns(struct topstat_row *row, const struct net *net)
+{
+	if (net)
+		topstat_row_number(row, net->ns.inum);
+	else
+		topstat_row_none(row);
+}
+EXPORT_SYMBOL_GPL(topstat_row_netns);
 
 void topstat_row_none(struct topstat_row *row)
 {
@@ -75,7 +85,12 @@ EXPORT_SYMBOL_GPL(topstat_row_text);
 
 struct tt_field tt_field(const struct topstat_row *row, size_t *at)
 {
-	static const u8 sizes[] = { [TT_FIELD_NUMBER] = 8, [TT_FIELD_IP4] = 4, [TT_FIELD_IP6] = 16, [TT_FIELD_CGROUP] = 8 };
+	static const u8 sizes[] = {
+		[TT_FIELD_NUMBER] = 8,
+		[TT_FIELD_IP4] = 4,
+		[TT_FIELD_IP6] = 16,
+		[TT_FIELD_CGROUP] = 8,
+	};
 	struct tt_field field = { TT_FIELD_NONE };
 
 	if (*at >= row->used)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Tests of the engine in the running kernel, before any module uses it: known cases, then random pushes, which are compared with
- * a plain model that keeps all pushes. If a test fails, the module refuses to load. The tests set the clock themselves.
+ * Tests of the engine in the running kernel: known cases, then random pushes, which are compared with a plain model that keeps all
+ * pushes. The tests set the clock themselves.
  */
 
 #include <linux/kernel.h>
@@ -38,12 +38,20 @@ struct push {
 	u32 object;
 };
 
+struct rig_object {
+	struct ts_object head;
+	union {
+		struct ts_window window;
+		struct ts_count count;
+	};
+};
+
 struct rig {
 	struct ts_config config[TS_BANK_TABLES];
 	struct ts_bank *bank;
 	ts_view view;
 	u64 ids;
-	struct tt_object *objects; /* more than the ENTRIES that a table ranks */
+	struct rig_object *objects; /* more than the ENTRIES that a table ranks */
 	u64 sums[OBJECTS];
 	struct push *pushes; /* a ring */
 	u64 pushed;
@@ -65,7 +73,7 @@ static struct ts_table *rig_table(struct rig *rig)
 
 static u64 push(struct rig *rig, u32 object, u64 amount, u64 now)
 {
-	struct tt_object *e = &rig->objects[object];
+	struct rig_object *e = &rig->objects[object];
 	bool is_static = ts_view_type(rig->view) == TS_STATIC;
 	int claimed;
 	u64 value;
@@ -100,7 +108,7 @@ static int rig_make(struct rig *rig, u32 type)
 		return -ENOMEM;
 	tt_config(&rig->config[0], 1000, 0, type, 1, 250);
 	rig->config[0].enabled = 1;
-	rig->view = ts_view_of(ENTRIES - 1, type, offsetof(struct tt_object, window), offsetof(struct tt_object, head.id));
+	rig->view = ts_view_of(ENTRIES - 1, type, offsetof(struct rig_object, window), offsetof(struct rig_object, head.id));
 	ts_table_init(rig_table(rig), ENTRIES, 0);
 	return 0;
 }
@@ -112,8 +120,9 @@ static void rig_free(struct rig *rig)
 	kvfree(rig->pushes);
 }
 
-/* The bounds of the object's value. Least: its pushes in the slides that lie in the period; most: also those in the fading slide.
- * */
+/*
+ * The bounds of the object's value. Least: its pushes in the slides that lie in the period; most: also those in the fading slide.
+ */
 static void model(struct rig *rig, u32 object, u64 now, u64 *least, u64 *most)
 {
 	u64 i, from = rig->pushed > REMEMBERED ? rig->pushed - REMEMBERED : 0;
@@ -155,7 +164,7 @@ static int check_top(struct rig *rig, const u64 *values)
 	for (i = 0; i < t->n; i++) {
 		const struct ts_entry *e = &t->entry[t->entry[i].order];
 
-		least = min(least, values[(struct tt_object *)(unsigned long)e->obj - rig->objects]);
+		least = min(least, values[(struct rig_object *)(unsigned long)e->obj - rig->objects]);
 	}
 	for (k = 0; k < OBJECTS; k++) {
 		bool found = false;
@@ -296,26 +305,38 @@ static int known_texts(struct rig *rig)
 	return 0;
 }
 
+const struct tt_test tt_tests[TT_TESTS] = {
+	{ "known settings", known_settings, TS_DYNAMIC },
+	{ "known texts", known_texts, TS_DYNAMIC },
+	{ "known static values", known_static, TS_STATIC },
+	{ "random static values", random_static, TS_STATIC },
+	{ "known dynamic values", known_dynamic, TS_DYNAMIC },
+	{ "random dynamic values", random_dynamic, TS_DYNAMIC },
+};
+
+/* Returns 0 or an error. */
+int tt_test_run(const struct tt_test *test)
+{
+	struct rig *rig = kzalloc(sizeof(*rig), GFP_KERNEL);
+	int error;
+
+	if (!rig)
+		return -ENOMEM;
+	error = rig_make(rig, test->type);
+	if (!error)
+		error = test->run(rig);
+	rig_free(rig);
+	kfree(rig);
+	return error;
+}
+
 int tt_selftest(void)
 {
-	static const struct {
-		int (*run)(struct rig *rig);
-		u32 type;
-	} tests[] = {
-		{ known_settings, TS_DYNAMIC }, { known_texts, TS_DYNAMIC },   { known_static, TS_STATIC },
-		{ random_static, TS_STATIC },   { known_dynamic, TS_DYNAMIC }, { random_dynamic, TS_DYNAMIC },
-	};
-	struct rig *rig = kzalloc(sizeof(*rig), GFP_KERNEL);
-	int error = rig ? 0 : -ENOMEM;
+	int error = 0;
 	u32 i;
 
-	for (i = 0; i < ARRAY_SIZE(tests) && !error; i++) {
-		error = rig_make(rig, tests[i].type);
-		if (!error)
-			error = tests[i].run(rig);
-		rig_free(rig);
-	}
-	kfree(rig);
+	for (i = 0; i < TT_TESTS && !error; i++)
+		error = tt_test_run(&tt_tests[i]);
 	if (!error)
 		pr_info("topstat: self-test passed\n");
 	return error;

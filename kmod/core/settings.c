@@ -115,7 +115,8 @@ static u32 next_epoch(u32 epoch)
 int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 {
 	struct ts_config c = *t->config, *to = t->config;
-	u32 before = c.delay;
+	u32 before = c.delay, was_enabled = c.enabled;
+	bool begins = !c.epoch;
 	int error;
 
 	lockdep_assert_held(&tt_lock);
@@ -143,13 +144,27 @@ int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 	set_quiet(t->bank_config);
 	smp_wmb(); /* a CPU that sees the generation sees all of the settings */
 	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
-	if (before && !c.delay)
+	/* Objects have grown without being ordered, or do so from now on: see topstat_table_set_enabled(). */
+	if ((before && !c.delay) || (t->of && was_enabled != c.enabled && !begins))
 		distrust(t);
+	tt_key(t, c.enabled);
 	return 0;
 }
 
-/* Parse a number as a shell writes it: decimal digits, with white space around them. -EINVAL: it is no number, or out of range.
- * */
+/* Set the table's key, see topstat_push_if(). The caller holds tt_lock. */
+void tt_key(const struct topstat_table *t, bool enabled)
+{
+	if (!t->key || static_key_enabled(t->key) == enabled)
+		return;
+	if (enabled)
+		static_branch_enable(t->key);
+	else
+		static_branch_disable(t->key);
+}
+
+/*
+ * Parse a number as a shell writes it: decimal digits, with white space around them. -EINVAL: it is no number, or out of range.
+ */
 int tt_parse(const char *text, size_t length, u32 least, u32 most, u32 *value)
 {
 	u64 number = 0;
@@ -182,6 +197,8 @@ static int set(struct topstat_table *t, void (*change)(struct tt_values *v, u32 
 	int error;
 
 	might_sleep();
+	if (IS_ERR_OR_NULL(t))
+		return 0;
 	mutex_lock(&tt_lock);
 	tt_values_of(t, &v);
 	change(&v, to);
@@ -217,6 +234,28 @@ int topstat_table_set_delay(struct topstat_table *t, unsigned int ms)
 }
 EXPORT_SYMBOL_GPL(topstat_table_set_delay);
 
+static void to_sync(struct tt_values *v, u32 to)
+{
+	v->sync = to;
+}
+
+void topstat_table_set_sync(struct topstat_table *t, bool sync)
+{
+	set(t, to_sync, sync);
+}
+EXPORT_SYMBOL_GPL(topstat_table_set_sync);
+
+int topstat_table_set_top(struct topstat_table *t, unsigned int rows)
+{
+	if (IS_ERR_OR_NULL(t))
+		return 0;
+	if (!rows || rows > t->top_most)
+		return -EINVAL;
+	WRITE_ONCE(t->top, rows);
+	return 0;
+}
+EXPORT_SYMBOL_GPL(topstat_table_set_top);
+
 void topstat_table_set_enabled(struct topstat_table *t, bool enabled)
 {
 	set(t, to_enabled, enabled);
@@ -238,6 +277,8 @@ static void set_again(struct topstat_sample *s)
 void topstat_sample_set_enabled(struct topstat_sample *s, bool enabled)
 {
 	might_sleep();
+	if (IS_ERR_OR_NULL(s))
+		return;
 	mutex_lock(&tt_lock);
 	s->enabled = enabled;
 	set_again(s);

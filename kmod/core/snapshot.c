@@ -79,18 +79,17 @@ static void take_section(void *arg)
  * object that has ended properly has no id, until the end of the RCU read section in which the row was found. Otherwise the
  * object's memory was freed, or overwritten.
  */
-static bool is_whole(const struct topstat_table *t, const struct tt_row *row)
+static bool is_whole(struct topstat_table *t, const struct tt_row *row)
 {
 	u32 abi = 0;
 	u64 of = 0, self = 0;
-	u64 object = row->object - TT_OBJECT_AT;
 
 	if (t->sample->observed)
 		return true;
-	return !ts_peek(&abi, sizeof(abi), object + offsetof(struct topstat_object, abi)) &&
-	       !ts_peek(&of, sizeof(of), object + offsetof(struct topstat_object, table)) &&
-	       !ts_peek(&self, sizeof(self), row->object + offsetof(struct ts_object, self)) &&
-	       abi == TOPSTAT_OBJECT_ABI && of == t->instance && self == row->object;
+	return !ts_peek(&abi, sizeof(abi), row->object + offsetof(struct topstat_object, abi)) &&
+	       !ts_peek(&of, sizeof(of), row->object + offsetof(struct topstat_object, table)) &&
+	       !ts_peek(&self, sizeof(self), row->object + offsetof(struct topstat_object, self)) &&
+	       abi == tt_of(t)->object_abi && of == t->instance && self == row->object;
 }
 
 /* A slot of a CPU's table whose object is broken. */
@@ -121,8 +120,10 @@ static void drop_broken(void *arg)
 	ts_bank_leave(bank, 1);
 }
 
-/* Leave out rows that can't be right: they are not shown, leave the tables of their CPUs, count as one mistake, and are logged
- * once. */
+/*
+ * Leave out rows that can't be right: they are not shown, leave the tables of their CPUs, count as one mistake, and are logged
+ * once.
+ */
 static void leave_out(struct tt_snapshot *s, const struct tt_found *found, u32 count)
 {
 	struct topstat_table *t = s->table;
@@ -165,7 +166,7 @@ static void describe(struct tt_snapshot *s, struct tt_section *section)
 		if (observed)
 			observed->describe(row->object, row->head.id, &row->described);
 		else if (info->describe)
-			info->describe((const void *)(unsigned long)(row->object - TT_OBJECT_AT), &row->described);
+			info->describe(tt_of(t), (const void *)(unsigned long)row->object, &row->described, info->private);
 		if (row->described.cut)
 			atomic64_inc(&t->misused[TT_CUT]);
 		if (ts_id_now(row->object, t->view) == row->head.id)
@@ -314,8 +315,9 @@ static void bound_rows(struct tt_snapshot *s, struct ts_window *copy)
 	}
 }
 
-/* The totals of all CPUs; and the bound of the unknown part of any object (T6): the slide in which the period began counts whole.
- * */
+/*
+ * The totals of all CPUs; and the bound of the unknown part of any object (T6): the slide in which the period began counts whole.
+ */
 static int evaluate_totals(struct tt_snapshot *s, u64 *refused)
 {
 	struct ts_window *copy = kmalloc(sizeof(*copy), GFP_KERNEL);
@@ -391,8 +393,10 @@ static int order_section(struct tt_section *section, u32 top)
 	return 0;
 }
 
-/* Merge the rows of each object. Its values on the CPUs differ only by pushes in between, which only add: the largest is the
- * latest. */
+/*
+ * Merge the rows of each object. Its values on the CPUs differ only by pushes in between, which only add: the largest is the
+ * latest.
+ */
 static u32 merge_found(struct tt_snapshot *s, u32 count)
 {
 	u32 i, k, objects = 0;
@@ -425,8 +429,10 @@ static void take_unranked(struct tt_snapshot *s)
 	observed->unranked_describe(&s->unranked.described);
 }
 
-/* Choose the largest objects that fit in the total, up to the table's number of rows. A row that does not fit belongs to a broken
- * object. */
+/*
+ * Choose the largest objects that fit in the total, up to the table's number of rows. A row that does not fit belongs to a broken
+ * object.
+ */
 static void choose_rows(struct tt_snapshot *s, u32 objects)
 {
 	u64 shown = 0, value;
@@ -579,6 +585,8 @@ static int try_take(struct tt_snapshot *s, bool only_read)
 		return -ENOMEM;
 	s->config = *s->table->config;
 	s->only_read = only_read;
+	s->refills = READ_ONCE(tt_of(s->table)->refills);
+	smp_rmb(); /* before any bound is read: pairs with tt_refill() */
 	tt_settle_all(s->table->sample);
 	ended_before = READ_ONCE(census->ended);
 	begun_before = READ_ONCE(census->begun);
@@ -602,14 +610,16 @@ static int try_take(struct tt_snapshot *s, bool only_read)
 	s->objects = begun > ended ? begun - ended : 0;
 	s->alive_least = begun_before > ended ? begun_before - ended : 0;
 	s->alive_most = begun > ended_before ? begun - ended_before : 0;
+	smp_rmb(); /* all bounds were read: pairs with tt_refill() */
+	if (s->refills & 1 || s->refills != READ_ONCE(tt_of(s->table)->refills))
+		s->doubted = true;
 	prove(s, refused);
 	s->since = s->tick.now - min(s->tick.now, TS_SLIDES * (s->tick.end - s->tick.start));
 	count_lost(s);
 	return 0;
 }
 
-/* `only_read`: reads the table in its present state. Returns 0, or an error; after an error there is nothing to free. */
-int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_read)
+static int take_snapshot(struct tt_snapshot *s, struct topstat_table *t, bool only_read)
 {
 	int tries, error = -EAGAIN;
 
@@ -622,6 +632,26 @@ int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_r
 	}
 	/* Reading takes longer than a slide. */
 	return error == -EAGAIN ? -EBUSY : error;
+}
+
+/*
+ * Whether the rows can be proven by ordering all objects again. A dynamic table forgets its bounds within a period. With a delay,
+ * objects grow without being ordered.
+ */
+static bool is_worth_refill(const struct tt_snapshot *s)
+{
+	return tt_is_static(s->table) && !s->only_read && !s->config.delay_ms && s->config.enabled && s->proven < s->rows;
+}
+
+/* `only_read`: reads the table in its present state. Returns 0, or an error; after an error there is nothing to free. */
+int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_read)
+{
+	int error = take_snapshot(s, t, only_read);
+
+	if (error || !is_worth_refill(s) || !tt_refill(t))
+		return error;
+	tt_snapshot_free(s);
+	return take_snapshot(s, t, only_read);
 }
 
 void tt_snapshot_free(struct tt_snapshot *s)

@@ -112,8 +112,9 @@ static bool within(u32 c, u32 least, u32 most)
 	return c >= least && c <= most;
 }
 
-/* Whether a terminal could obey the character, or the character could mislead a reader: the daemon's `typeset` has the same rule.
- * */
+/*
+ * Whether a terminal could obey the character, or the character could mislead a reader: the daemon's `typeset` has the same rule.
+ */
 static bool is_unsafe(u32 c)
 {
 	return c < 0x20 || within(c, 0x7f, 0x9f) || c == 0x61c || within(c, 0x200b, 0x200f) || within(c, 0x2028, 0x202e) ||

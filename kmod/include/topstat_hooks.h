@@ -38,8 +38,9 @@ static void topstat_unhook(struct topstat_hooks *all, unsigned int count)
 	tracepoint_synchronize_unregister();
 }
 
-/* Attach all functions, or none. Returns -ENOENT if the kernel lacks a tracepoint, or the error of tracepoint_probe_register().
- * */
+/*
+ * Attach all functions, or none. Returns -ENOENT if the kernel lacks a tracepoint, or the error of tracepoint_probe_register().
+ */
 static int topstat_hook_all(struct topstat_hooks *all)
 {
 	unsigned int i;

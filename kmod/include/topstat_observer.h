@@ -68,7 +68,10 @@ struct topstat_observed {
  *
  * Return: as topstat_sample_register(); -EPROTO: the engine has another ABI
  */
-struct topstat_sample *topstat_observer_register(const struct topstat_observed *observed);
+#define topstat_observer_register(observed) __topstat_observer_register(observed, THIS_MODULE)
+
+/* See topstat_observer_register(). */
+struct topstat_sample *__topstat_observer_register(const struct topstat_observed *observed, struct module *owner);
 
 /**
  * topstat_observer_table() - show a table of an observer's sample

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Differences between kernels for observers, by the results of kmod/probes; each probe names the commit that made the difference.
- * */
+/*
+ * Differences between kernels for observers, by the results of kmod/probes; each probe names the commit that made the difference.
+ */
 #ifndef TOPSTAT_OBSERVER_COMPAT_H
 #define TOPSTAT_OBSERVER_COMPAT_H
 

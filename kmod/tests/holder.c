@@ -8,9 +8,9 @@
 #include <linux/vmalloc.h>
 #include "holder.h"
 
-static struct topstat_object *objects;
+static struct holder_objects *objects;
 
-struct topstat_object *topstat_holder_objects(void)
+struct holder_objects *topstat_holder_objects(void)
 {
 	return objects;
 }
@@ -18,7 +18,7 @@ EXPORT_SYMBOL_GPL(topstat_holder_objects);
 
 static int __init holder_init(void)
 {
-	objects = vzalloc(array_size(HOLDER_OBJECTS, sizeof(*objects)));
+	objects = vzalloc(sizeof(*objects));
 	return objects ? 0 : -ENOMEM;
 }
 

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A user of topstat.h for the tests: a sample `trial` with a dynamic and a static table, whose objects the holder keeps. A test
- * writes commands to /proc/topstat_trial, a line at a time; the module executes a command before the write returns.
+ * A user of topstat.h for the tests: a sample `trial` with a dynamic table, the table of its sums, and a static table, whose
+ * objects the holder keeps. A test writes commands to /proc/topstat_trial, a line at a time; the module executes a command before
+ * the write returns.
  *
  *	push TABLE OBJECT AMOUNT [PART]	TABLE: 0 `rate`, 1 `sum`
  *	storm SECONDS			pushes to random objects of both tables from every CPU, from threads and from timers
  *					in hardirq; returns when they have ended
  *	begin | end			as storm, until `end`
- *	attach				gives all existing objects to `sum`, and then declares `sum` complete
+ *	attach				gives all existing objects to their tables, and then declares these complete
  *	cross TABLE OBJECT AMOUNT	pushes an object of the other table
  *	zero TABLE OBJECT AMOUNT	zeroes the object, and pushes it
  *	copy TABLE OBJECT TO AMOUNT	copies the object to the place of another one, and pushes the copy
  *	again TABLE OBJECT		initialises the object once more, as if its memory had been freed and used for another
  *	object overwrite TABLE OBJECT BYTES	overwrites this number of bytes of a freed object: in `sum`, the first 16 are its
  *	sums dead TABLE OBJECT		ends the object; the next push initialises it anew
+ *	batch TABLE OBJECT AMOUNT	pushes the amount to this object and to the next seven, at once
+ *	keyed TABLE OBJECT AMOUNT	pushes the amount if the key of `rate` is on
+ *	reset TABLE OBJECT		begins the object's values anew
+ *	value TABLE OBJECT RX TX	returns -EIO if topstat_object_value() says other parts; TABLE: also 2 `rate_sum`
+ *	top ROWS | sync 0|1		of `sum`
+ *	wrong AMOUNT			pushes a static object to `rate`
+ *	handles				calls all functions without a sample and a table; returns -EIO if one does anything
+ *	cost				logs how many nanoseconds each kind of push takes: instructions, where a guest counts them
  *	names				registers names and values that must be refused; returns -EIO if one is accepted
  *	register			registers another sample with a table, and removes it
  *	abi OBJECT			gives the object of `sum` another ABI
@@ -30,52 +39,88 @@
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <net/net_namespace.h>
 #include "holder.h"
 #include "topstat_observer.h"
 #include "trial_compat.h"
 
-/* The objects of one table. */
-#define OBJECTS (HOLDER_OBJECTS / 2)
+#define OBJECTS HOLDER_OBJECTS
 #define LINE_MAX_BYTES 64
+/* The objects of a batch. */
+#define BATCH 8
 
 enum { RATE, SUM, TABLES };
 
 static struct topstat_sample *sample;
 static struct topstat_table *tables[TABLES];
-static struct topstat_object *objects;
+static struct holder_objects *objects;
+static DEFINE_STATIC_KEY_FALSE(rate_is_on);
+static u32 evaluated; /* how often the key was on */
 static struct task_struct *pushers[NR_CPUS];
 static DEFINE_PER_CPU(struct hrtimer, timers);
 static atomic64_t pushed[TABLES];
 /* Another table, while there is one. Pushes to it are in an RCU read section. */
 static struct topstat_table __rcu *extra;
-static struct topstat_object of_extra;
+static struct topstat_static of_extra;
 static atomic64_t pushed_extra;
 static bool overrun;
 module_param(overrun, bool, 0644);
 MODULE_PARM_DESC(overrun, "descriptions are longer than allowed");
 
-static struct topstat_object *object(u32 table, u32 number)
-{
-	struct topstat_object *o = &objects[table * OBJECTS + number % OBJECTS];
+static bool each;
+module_param(each, bool, 0444);
+MODULE_PARM_DESC(each, "the tables have a callback that attaches their objects");
 
-	if (!o->abi)
-		topstat_object_init(o);
-	return o;
+static struct topstat_object *place(u32 table, u32 number)
+{
+	return table == RATE ? &objects->rate[number % OBJECTS].object : &objects->sum[number % OBJECTS].object;
 }
 
-static void describe(const struct topstat_object *o, struct topstat_row *row)
+static size_t size_in(u32 table)
+{
+	return table == RATE ? sizeof(struct topstat_dynamic) : sizeof(struct topstat_static);
+}
+
+static void init(u32 table, u32 number)
+{
+	if (table == RATE)
+		topstat_dynamic_init(&objects->rate[number % OBJECTS]);
+	else
+		topstat_static_init(&objects->sum[number % OBJECTS]);
+}
+
+static struct topstat_object *object(u32 table, u32 number)
+{
+	if (!place(table, number)->abi)
+		init(table, number);
+	return place(table, number);
+}
+
+static u32 number_of(const struct topstat_object *o)
+{
+	const struct topstat_static *sum = container_of(o, struct topstat_static, object);
+
+	if (sum >= objects->sum && sum < objects->sum + OBJECTS)
+		return sum - objects->sum;
+	return container_of(o, struct topstat_dynamic, object) - objects->rate;
+}
+
+static void describe(struct topstat_table *t, const struct topstat_object *o, struct topstat_row *row, void *private)
 {
 	char name[32];
 
-	snprintf(name, sizeof(name), "object %u", (u32)(o - objects) % OBJECTS);
-	topstat_row_number(row, (o - objects) % OBJECTS);
+	snprintf(name, sizeof(name), "object %u", number_of(o));
+	topstat_row_number(row, number_of(o));
 	topstat_row_text(row, name, sizeof(name));
-	if ((o - objects) % OBJECTS == 0)
+	if (private != &objects || (t != tables[RATE] && t != tables[SUM] && o != &of_extra.object))
+		topstat_row_text(row, "not of this table", 20);
+	else if (number_of(o) == 0)
 		topstat_row_none(row);
 	else
 		topstat_row_text(row, "\x1b[31m\xff", 6);
+	topstat_row_netns(row, number_of(o) ? &init_net : NULL);
 	if (READ_ONCE(overrun))
-		topstat_row_number(row, 4);
+		topstat_row_number(row, 5);
 }
 
 static void push_random(void)
@@ -88,7 +133,7 @@ static void push_random(void)
 	rcu_read_lock();
 	another = rcu_dereference(extra);
 	if (another) {
-		topstat_push(another, &of_extra, amount, 0);
+		topstat_push(another, &of_extra.object, amount, 0);
 		atomic64_add(amount, &pushed_extra);
 	}
 	rcu_read_unlock();
@@ -174,7 +219,8 @@ static int refuse_table(struct topstat_table_info *info, int expected)
 static int names(void)
 {
 	static const char *const bad[] = { NULL, "", "a/b", "..", "A", "a b", "12345678901234567890123456789012", "a\n" };
-	struct topstat_sample_info of_sample = { .owner = THIS_MODULE };
+	struct topstat_sample_info of_sample = {};
+	static const struct topstat_column twice[] = { { "a" }, { "a" } };
 	struct topstat_table_info of_table = {};
 	int error = 0, i;
 
@@ -193,6 +239,14 @@ static int names(void)
 	error = error ? error : refuse_table(&of_table, -EEXIST);
 	of_table = (struct topstat_table_info){ .name = "x", .top = 1025 };
 	error = error ? error : refuse_table(&of_table, -EINVAL);
+	of_sample = (struct topstat_sample_info){ .name = "x", .columns = twice, .column_count = 2, .describe = describe };
+	error = error ? error : refuse(&of_sample, -EINVAL);
+	of_table = (struct topstat_table_info){ .name = "x", .sums = "sum" };
+	error = error ? error : refuse_table(&of_table, -EEXIST);
+	of_table = (struct topstat_table_info){ .name = "x", .sums = "x" };
+	error = error ? error : refuse_table(&of_table, -EEXIST);
+	of_table = (struct topstat_table_info){ .name = "x", .sums = "y", .type = TOPSTAT_STATIC };
+	error = error ? error : refuse_table(&of_table, -EINVAL);
 	of_table = (struct topstat_table_info){ .name = "x", .type = 3 };
 	error = error ? error : refuse_table(&of_table, -EINVAL);
 	of_table = (struct topstat_table_info){ .name = "x", .unit = 6 };
@@ -205,7 +259,7 @@ static int names(void)
 
 static int register_another(void)
 {
-	static const struct topstat_sample_info info = { .name = "another", .owner = THIS_MODULE };
+	static const struct topstat_sample_info info = { .name = "another" };
 	struct topstat_sample *s = topstat_sample_register(&info);
 	struct topstat_table *t;
 	int error;
@@ -222,7 +276,7 @@ static int refuse_engine(void)
 {
 	static const struct topstat_engine engine = { .abi = TOPSTAT_ENGINE_ABI + 1 };
 	static const struct topstat_observed observed = {
-		.info = { .name = "another", .owner = THIS_MODULE },
+		.info = { .name = "another" },
 		.engine = &engine,
 	};
 	struct topstat_sample *s = topstat_observer_register(&observed);
@@ -250,7 +304,7 @@ static int add_and_delete(u32 times)
 			RCU_INIT_POINTER(extra, NULL);
 		} else {
 			synchronize_rcu(); /* all pushes are also in pushed_extra */
-			value = topstat_push(t, &of_extra, 0, 0);
+			value = topstat_push(t, &of_extra.object, 0, 0);
 		}
 		topstat_table_del(t);
 	}
@@ -260,23 +314,44 @@ static int add_and_delete(u32 times)
 static int attach_all(void)
 {
 	struct topstat_object *o;
-	u32 i;
+	u32 i, table;
 
-	for (i = 0; i < OBJECTS; i++) {
-		o = &objects[SUM * OBJECTS + i];
-		if (o->abi && !topstat_object_attach(tables[SUM], o))
-			return -EIO;
+	for (table = 0; table < TABLES; table++) {
+		for (i = 0; i < OBJECTS; i++) {
+			o = place(table, i);
+			if (o->abi && !o->dead && !topstat_object_attach(tables[table], o))
+				return -EIO;
+		}
+		topstat_table_complete(tables[table]);
 	}
-	topstat_table_complete(tables[SUM]);
 	return 0;
 }
 
-static bool has_kept(void)
+static void attach_each(u32 table, struct topstat_table *t)
 {
 	u32 i;
 
 	for (i = 0; i < OBJECTS; i++)
-		if (objects[SUM * OBJECTS + i].abi)
+		if (place(table, i)->abi)
+			topstat_object_attach(t, place(table, i));
+}
+
+static void each_of_rate(struct topstat_table *t, void *private)
+{
+	attach_each(RATE, t);
+}
+
+static void each_of_sum(struct topstat_table *t, void *private)
+{
+	attach_each(SUM, t);
+}
+
+static bool has_kept(u32 table)
+{
+	u32 i;
+
+	for (i = 0; i < OBJECTS; i++)
+		if (place(table, i)->abi)
 			return true;
 	return false;
 }
@@ -292,22 +367,164 @@ static int mistake(const char *line)
 		topstat_push(tables[table], object(!table, number), amount, 0);
 	} else if (sscanf(line, "zero %u %u %llu", &table, &number, &amount) == 3 && table < TABLES) {
 		o = object(table, number);
-		memset(o, 0, sizeof(*o));
+		memset(o, 0, size_in(table));
 		topstat_push(tables[table], o, amount, 0);
 	} else if (sscanf(line, "copy %u %u %u %llu", &table, &number, &to, &amount) == 4 && table < TABLES) {
 		o = object(table, to);
-		memcpy(o, object(table, number), sizeof(*o));
+		memcpy(o, object(table, number), size_in(table));
 		topstat_push(tables[table], o, amount, 0);
 	} else if (sscanf(line, "again %u %u", &table, &number) == 2 && table < TABLES) {
-		topstat_object_init(object(table, number));
+		object(table, number);
+		init(table, number);
 	} else if (sscanf(line, "overwrite %u %u %u", &table, &number, &to) == 3 && table < TABLES) {
-		/* The bytes behind the id, the address and a word for pushes. */
+		/* The value lies behind what all objects begin with. */
 		o = object(table, number);
-		memset(&o->words[3], 0xc3, min_t(size_t, to, sizeof(o->words) - sizeof(u64[3])));
+		memset(o + 1, 0xc3, min_t(size_t, to, size_in(table) - sizeof(*o)));
+	} else if (sscanf(line, "wrong %llu", &amount) == 1) {
+		topstat_push(tables[RATE], object(SUM, 0), amount, 0);
 	} else {
 		return -EINVAL;
 	}
 	return 0;
+}
+
+static void batch(u32 table, u32 number, u64 amount)
+{
+	struct topstat_amount amounts[BATCH];
+	u32 i;
+
+	for (i = 0; i < BATCH; i++)
+		amounts[i] = (struct topstat_amount){ object(table, number + i), amount, i & 1 };
+	topstat_push_batch(tables[table], amounts, BATCH);
+	atomic64_add(BATCH * amount, &pushed[table]);
+}
+
+static int has_value(u32 table, u32 number, u64 rx, u64 tx)
+{
+	struct topstat_table *t = table == TABLES ? topstat_table_sums(tables[RATE]) : tables[table];
+	u64 parts[2];
+
+	if (!topstat_object_value(t, object(table == TABLES ? RATE : table, number), parts))
+		return -ENOENT;
+	return parts[0] == rx && parts[1] == tx ? 0 : -EIO;
+}
+
+/* Every function accepts what a registration that has failed returns. */
+static int without_handles(void)
+{
+	static const struct topstat_table_info info = { .name = "nothing" };
+	struct topstat_amount amount = { object(RATE, 0), 1, 0 };
+	struct topstat_sample *no_sample[] = { NULL, ERR_PTR(-ENOMEM) };
+	struct topstat_table *no_table[] = { NULL, ERR_PTR(-ENOMEM) };
+	u64 parts[2] = { 1, 1 };
+	int i, done = 0;
+
+	for (i = 0; i < 2; i++) {
+		done |= !IS_ERR(topstat_table_add(no_sample[i], &info));
+		topstat_sample_set_enabled(no_sample[i], true);
+		topstat_sample_unregister(no_sample[i]);
+		done |= topstat_push(no_table[i], amount.object, 1, 0) != 0;
+		topstat_push_batch(no_table[i], &amount, 1);
+		done |= topstat_object_attach(no_table[i], amount.object);
+		done |= topstat_object_value(no_table[i], amount.object, parts) || parts[0] || parts[1];
+		done |= !!topstat_table_sums(no_table[i]);
+		done |= topstat_table_set_period(no_table[i], 1) || topstat_table_set_delay(no_table[i], 1) ||
+			topstat_table_set_top(no_table[i], 1);
+		topstat_table_set_sync(no_table[i], true);
+		topstat_table_set_enabled(no_table[i], true);
+		topstat_table_complete(no_table[i]);
+		topstat_table_del(no_table[i]);
+	}
+	return done ? -EIO : 0;
+}
+
+static DEFINE_STATIC_KEY_FALSE(never);
+
+/* `what` takes the same time in each of COST_ROUNDS rounds; the rounds themselves are subtracted. */
+#define COST_ROUNDS 1000
+#define MEASURE(name, of_a_round, what)                                                                  \
+	do {                                                                                             \
+		unsigned long flags;                                                                     \
+		u64 begun, between;                                                                      \
+		int i;                                                                                   \
+		local_irq_save(flags);                                                                   \
+		what;                                                                                    \
+		begun = ktime_get_ns();                                                                  \
+		for (i = 0; i < COST_ROUNDS; i++)                                                        \
+			barrier();                                                                       \
+		between = ktime_get_ns();                                                                \
+		for (i = 0; i < COST_ROUNDS; i++) {                                                      \
+			what;                                                                            \
+			barrier();                                                                       \
+		}                                                                                        \
+		begun = ktime_get_ns() - between - (between - begun);                                    \
+		local_irq_restore(flags);                                                                \
+		pr_info("topstat_trial: cost of %s: %llu\n", name, div_u64(begun, COST_ROUNDS * (of_a_round))); \
+	} while (0)
+
+static int cost(void)
+{
+	struct topstat_amount amounts[BATCH];
+	struct topstat_object *rate = object(RATE, 0), *sum = object(SUM, 0);
+	struct topstat_table *plain, *sums = topstat_table_sums(tables[RATE]);
+	static struct topstat_dynamic of_plain;
+	int k;
+
+	plain = topstat_table_add(sample, &(struct topstat_table_info){ .name = "plain" });
+	if (IS_ERR(plain))
+		return PTR_ERR(plain);
+	topstat_dynamic_init(&of_plain);
+	for (k = 0; k < BATCH; k++)
+		amounts[k] = (struct topstat_amount){ object(SUM, k), 1, 0 };
+	MEASURE("topstat_push_if, off", 1, topstat_push_if(&never, plain, &of_plain.object, 1, 0));
+	MEASURE("topstat_push, dynamic", 1, topstat_push(plain, &of_plain.object, 1, 0));
+	MEASURE("topstat_push, dynamic with sums", 1, topstat_push(tables[RATE], rate, 1, 0));
+	MEASURE("topstat_push, static", 1, topstat_push(tables[SUM], sum, 1, 0));
+	MEASURE("topstat_push_batch of 8, static", BATCH, topstat_push_batch(tables[SUM], amounts, BATCH));
+	topstat_table_set_delay(plain, 100);
+	topstat_table_set_delay(tables[RATE], 100);
+	topstat_table_set_delay(sums, 100);
+	topstat_table_set_delay(tables[SUM], 100);
+	MEASURE("topstat_push with a delay, dynamic", 1, topstat_push(plain, &of_plain.object, 1, 0));
+	MEASURE("topstat_push with a delay, dynamic with sums", 1, topstat_push(tables[RATE], rate, 1, 0));
+	MEASURE("topstat_push with a delay, static", 1, topstat_push(tables[SUM], sum, 1, 0));
+	MEASURE("topstat_push_batch of 8 with a delay, static", BATCH, topstat_push_batch(tables[SUM], amounts, BATCH));
+	topstat_table_set_enabled(plain, false);
+	MEASURE("topstat_push, off", 1, topstat_push(plain, &of_plain.object, 1, 0));
+	topstat_object_dead(&of_plain.object);
+	topstat_table_del(plain);
+	return 0;
+}
+
+/* Commands about one object, and settings. */
+static int more(const char *line)
+{
+	u32 table, number;
+	u64 amount, tx;
+
+	if (sscanf(line, "batch %u %u %llu", &table, &number, &amount) == 3 && table < TABLES) {
+		batch(table, number, amount);
+		return 0;
+	}
+	if (sscanf(line, "keyed %u %u %llu", &table, &number, &amount) == 3 && table < TABLES) {
+		topstat_push_if(&rate_is_on, tables[table], (evaluated++, object(table, number)), amount, 0);
+		return 0;
+	}
+	if (sscanf(line, "reset %u %u", &table, &number) == 2 && table < TABLES)
+		return topstat_object_reset(object(table, number)) ? 0 : -ENOENT;
+	if (sscanf(line, "value %u %u %llu %llu", &table, &number, &amount, &tx) == 4 && table <= TABLES)
+		return has_value(table, number, amount, tx);
+	if (sscanf(line, "top %u", &number) == 1)
+		return topstat_table_set_top(tables[SUM], number);
+	if (sscanf(line, "sync %u", &number) == 1) {
+		topstat_table_set_sync(tables[SUM], number);
+		return 0;
+	}
+	if (strstarts(line, "cost"))
+		return cost();
+	if (strstarts(line, "handles"))
+		return without_handles();
+	return mistake(line);
 }
 
 static int obey(const char *line)
@@ -321,13 +538,13 @@ static int obey(const char *line)
 		return 0;
 	}
 	if (sscanf(line, "dead %u %u", &table, &number) == 2 && table < TABLES) {
-		topstat_object_dead(tables[table], object(table, number));
+		topstat_object_dead(object(table, number));
 		synchronize_rcu();
 		object(table, number)->abi = 0;
 		return 0;
 	}
 	if (sscanf(line, "kill %u %u", &table, &number) == 2 && table < TABLES) {
-		topstat_object_dead(tables[table], object(table, number));
+		topstat_object_dead(object(table, number));
 		return 0;
 	}
 	if (sscanf(line, "abi %u", &number) == 1) {
@@ -354,7 +571,7 @@ static int obey(const char *line)
 	if (strstarts(line, "begin"))
 		return begin();
 	if (!strstarts(line, "end"))
-		return mistake(line);
+		return more(line);
 	end();
 	return 0;
 }
@@ -372,12 +589,12 @@ static ssize_t write_line(struct file *file, const char __user *from, size_t siz
 	return error ? error : size;
 }
 
-/* The sum of the pushes to each table since this module was loaded. */
+/* The sum of the pushes to each table since this module was loaded; and how often `keyed` has found the key on. */
 static ssize_t read_pushed(struct file *file, char __user *to, size_t size, loff_t *at)
 {
 	char text[LINE_MAX_BYTES];
-	int length = scnprintf(text, sizeof(text), "%lld %lld\n", (long long)atomic64_read(&pushed[RATE]),
-			       (long long)atomic64_read(&pushed[SUM]));
+	int length = scnprintf(text, sizeof(text), "%lld %lld %u\n", (long long)atomic64_read(&pushed[RATE]),
+			       (long long)atomic64_read(&pushed[SUM]), evaluated);
 
 	return simple_read_from_buffer(to, size, at, text, length);
 }
@@ -387,26 +604,33 @@ static const struct proc_ops operations = {
 	.proc_read = read_pushed,
 };
 
-static const struct topstat_column columns[] = { { "number" }, { "name" }, { "colour", .optional = true } };
+static const struct topstat_column columns[] = {
+	{ "number" },
+	{ "name" },
+	{ "colour", .optional = true },
+	{ "netns", .optional = true },
+};
 
 static int __init trial_init(void)
 {
 	static const struct topstat_sample_info info = {
 		.name = "trial",
-		.owner = THIS_MODULE,
+		.private = &objects,
 		.columns = columns,
 		.column_count = ARRAY_SIZE(columns),
 		.parts = { "rx", "tx" },
 		.describe = describe,
 	};
-	static const struct topstat_table_info of[TABLES] = {
-		{ .name = "rate", .value_name = "pps", .unit = TOPSTAT_PACKETS, .top = 16 },
-		{ .name = "sum", .type = TOPSTAT_STATIC, .unit = TOPSTAT_BYTES, .top = 16 },
+	struct topstat_table_info of[TABLES] = {
+		{ .name = "rate", .value_name = "pps", .unit = TOPSTAT_PACKETS, .top = 16, .sums = "rate_sum",
+		  .key = &rate_is_on, .each = each ? each_of_rate : NULL },
+		{ .name = "sum", .type = TOPSTAT_STATIC, .unit = TOPSTAT_BYTES, .top = 16,
+		  .each = each ? each_of_sum : NULL },
 	};
 	int i, error;
 
 	objects = topstat_holder_objects();
-	topstat_object_init(&of_extra);
+	topstat_static_init(&of_extra);
 	sample = topstat_sample_register(&info);
 	if (IS_ERR(sample))
 		return PTR_ERR(sample);
@@ -415,8 +639,9 @@ static int __init trial_init(void)
 		tables[i] = topstat_table_add(sample, &of[i]);
 		error = PTR_ERR_OR_ZERO(tables[i]);
 	}
-	if (!error && !has_kept())
-		topstat_table_complete(tables[SUM]);
+	for (i = 0; i < TABLES && !error; i++)
+		if (!has_kept(i))
+			topstat_table_complete(tables[i]);
 	if (!error)
 		return 0;
 	remove_proc_entry("topstat_trial", NULL);

@@ -144,7 +144,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #define ts_cas(p, old, new_value) (cmpxchg64((p), (old), (new_value)) == (old))
 #define ts_cas32(p, old, new_value) (cmpxchg((p), (old), (new_value)) == (old))
 #define ts_claim(p) (xchg((p), 1ULL) == 0)
-#define ts_release(p) smp_store_release((p), 0ULL)
+#define ts_release(p) smp_store_release((p), 0ULL) /* pairs with ts_claim() */
 #define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
 #define ts_times(i, size) ((u64)(i) * (u64)(size))
 #define ts_mark_unknown(p, v) ((void)(p), (u32)(v))

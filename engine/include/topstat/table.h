@@ -5,7 +5,7 @@
  * It is an array of entries. Their number is a power of two, and twice the number of rows to show: an entry that fades must not
  * hold back a larger newcomer, so there is room for both. Three structures share the array. Each uses its own fields of entry i:
  *
- *      heap node i   key, order      a min-heap by key; order is the number of a slot
+ *      heap node i   key, order      a min-heap by key; order is a slot's number
  *      slot i        obj, id, pos …  one object; pos is the object's node in the heap
  *      buckets 4i … 4i+3  head[]     hash of obj -> slot, chained by next
  *
@@ -441,13 +441,12 @@ TS_INLINE void ts_order_again(struct ts_table *t, const struct ts_tick *tick, u6
 	u32 mask = ts_view_mask(view);
 	int slot = ts_find(t, obj, ts_bucket(obj, mask), mask);
 
-	if (slot > 0) {
+	if (slot > 0)
 		ts_rekey(t, ts_entry(t, slot - 1, mask)->pos, value, mask);
-	} else if (!slot) {
+	else if (!slot)
 		ts_admit(t, tick, obj, id, value, view);
-	} else {
+	else
 		ts_crowd(t, tick, value, view);
-	}
 }
 
 /*

@@ -310,7 +310,7 @@ TS_INLINE u64 ts_window_now(struct ts_window *w, const struct ts_tick *tick)
 	first = ts_read(w->fading_first);
 	last = ts_read(w->fading_last);
 	step = ts_read(w->fading_step);
-	ts_rmb();
+	ts_rmb(); /* W8: these fields are no later than `slide` */
 	/* Where the window and the tick are in different slides, the whole fading slide counts. */
 	fraction = ts_likely(ts_read(w->slide) == tick->slide) ? tick->fraction : 0;
 	ts_rmb(); /* W6 */
@@ -411,7 +411,8 @@ TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, st
 
 		fading = oldest ? ts_mark_diff(since, oldest->sum[part]) : 0;
 		recent = ts_mark_diff(sum, since);
-			if ((fading | recent) >> TS_VALUE_BITS) /* the sums are of two moments, a slide apart (W9) */
+		/* The sums are of two moments, a slide apart (W9). */
+		if ((fading | recent) >> TS_VALUE_BITS)
 			return 1;
 		fading_all += fading;
 		v->value += recent;
