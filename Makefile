@@ -197,6 +197,11 @@ kmod-test: ## Test the kernel module in guests: on 5.10, 6.1 and newest, and on 
 	$(CI_BUILD) --bin topstat-vm
 	@TOPSTAT_VM=$(VM) scripts/kmod-tests
 
+.PHONY: kmod-patch
+kmod-patch: ## Write topstat.ko as patches for a kernel, to target/kmod-patch: for Debian's source of KERNEL=6.1, or SOURCE=DIR; KUNIT=1 tests them
+	@[ -n "$(SOURCE)" ] || $(CI_BUILD) --bin topstat-vm
+	@TOPSTAT_VM=$(VM) scripts/kmod-patch $(or $(SOURCE),$(KERNEL),newest) $(TARGET)/kmod-patch $(if $(KUNIT),--kunit)
+
 .PHONY: topstat-dkms
 topstat-dkms: ## Put the module's source where DKMS builds it from: DESTDIR/usr/src/topstat-VERSION
 	@scripts/kmod-dkms '$(DESTDIR)'

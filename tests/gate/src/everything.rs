@@ -52,31 +52,30 @@ const fn piece(name: &'static str, share: u64, inputs: Inputs<'static>, run: Run
 /// What the fuzzers feed.
 const FUZZED: Inputs<'_> = Inputs { packages: &["topstat-fuzz"], paths: &["scripts/fuzz"] };
 
+/// What the patches for a kernel's source are made of.
+const PATCHES: Inputs<'_> =
+    Inputs { packages: &["topstat-vm"], paths: &["kmod", "engine/include", "scripts/kmod-patch"] };
+
 /// All, in the order of running. The last part fills the rest of the time.
-const PIECES: [Piece; 12] = [
+const PIECES: [Piece; 17] = [
     piece("lint", 0, SOURCES, Run::Gate(Part::Lint)),
     piece("unit", 0, SOURCES, Run::Gate(Part::Unit)),
     // All live cases, also those that are slow by nature: the lab, faults, watchdogs, budgets.
     piece("live", 0, LIVE, Run::Gate(Part::Live)),
+    // Guests, two at a time: each piece is kept by itself.
+    piece("vm-old", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--kernels", "6.1,6.12"])),
+    piece("vm-new", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--kernels", "6.18,newest"])),
+    piece("vm-checked", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--kernels", "6.1", "--tiers", "slub,debug"])),
+    piece("vm-systemd", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--kernels", "6.1,newest", "--tiers", "systemd"])),
+    piece("vm-numa", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--kernels", "newest", "--tiers", "numa"])),
+    // The guests above run the module's tests on their kernels.
+    piece("kmod", 0, GUESTS, Run::Plain(&["scripts/kmod-tests", "5.10", "debug"])),
     piece(
-        "vm",
+        "kmod-patch",
         0,
-        GUESTS,
-        Run::Guests(&[
-            "scripts/vm-tests",
-            "--also",
-            "6.1:slub",
-            "--also",
-            "6.1:debug",
-            "--also",
-            "6.1:systemd",
-            "--also",
-            "newest:systemd",
-            "--also",
-            "newest:numa",
-        ]),
+        PATCHES,
+        Run::Plain(&["make", "--no-print-directory", "kmod-patch", "KERNEL=6.1", "KUNIT=1"]),
     ),
-    piece("kmod", 0, GUESTS, Run::Plain(&["scripts/kmod-tests"])),
     piece("vm-runner", 0, GUESTS, Run::Plain(&["make", "--no-print-directory", "vm-test"])),
     // On Debian 12 what the gate runs there; on Debian 13 all live cases.
     piece("fresh-12", 0, FRESH, Run::Gate(Part::Fresh)),

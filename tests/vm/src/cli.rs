@@ -51,6 +51,14 @@ pub enum Verb {
         #[arg(long)]
         debug: bool,
     },
+    /// Unpack the source of a kernel into a folder
+    Source {
+        /// Which kernel
+        #[arg(value_enum)]
+        kernel: Series,
+        /// Empty or missing; takes 1.5 GB
+        folder: PathBuf,
+    },
     /// What the cache holds
     List,
     /// Remove kernels that are no longer used

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
-use crate::apt::{self, Apt};
 use crate::cache::{Cache, Work};
 use crate::deps;
 use crate::kernel::{Kernel, Series};
+use crate::source;
 
 /// The series of the kernel.
 pub const SERIES: Series = Series::V6_1;
@@ -60,21 +60,11 @@ pub fn build(cache: &Cache) -> Result<Kernel> {
 }
 
 fn build_locked(cache: &Cache) -> Result<Kernel> {
-    let lock = cache.lock(Work::Fetch)?;
-    let apt = Apt::open(cache.apt(), false)?;
-    let source = apt::newest(apt.show(SOURCE_PACKAGE)?)?
-        .with_context(|| format!("no suite on this host's Debian mirror has {SOURCE_PACKAGE}"))?;
     let scratch = cache.scratch()?;
     let tree = scratch.path().join("source");
-    fs::create_dir_all(&tree)?;
-    apt.unpack(SOURCE_PACKAGE, &source.version, &tree)?;
-    drop(lock);
-    let archive = tree.join("usr/src").join(format!("{SOURCE_PACKAGE}.tar.xz"));
-    let unpacked = Command::new("tar").arg("-xf").arg(&archive).arg("--strip-components=1").current_dir(&tree).status();
-    ensure!(unpacked.context("cannot run tar")?.success(), "cannot unpack {}", archive.display());
-    fs::remove_dir_all(tree.join("usr/src"))?;
+    let version = source::unpack(cache, SERIES, &tree)?;
 
-    eprintln!("topstat-vm: building the debug kernel {}: this takes some minutes", source.version);
+    eprintln!("topstat-vm: building the debug kernel {version}: this takes some minutes");
     let log = scratch.path().join("build.log");
     let fragment = tree.join("topstat-debug.config");
     fs::write(&fragment, CONFIG)?;
@@ -104,9 +94,8 @@ fn build_locked(cache: &Cache) -> Result<Kernel> {
     fs::copy(tree.join("System.map"), scratch.path().join("System.map"))?;
     fs::create_dir(scratch.path().join("boot-modules"))?;
     fs::remove_dir_all(&tree)?;
-    let dir = cache.kernels().join(format!("{PREFIX}{}-{}", source.version, config_hash()));
-    Kernel { package: SOURCE_PACKAGE.to_owned(), version: source.version, release, dir: dir.clone() }
-        .install(scratch, dir)
+    let dir = cache.kernels().join(format!("{PREFIX}{version}-{}", config_hash()));
+    Kernel { package: SOURCE_PACKAGE.to_owned(), version, release, dir: dir.clone() }.install(scratch, dir)
 }
 
 fn make(tree: &Path, log: &Path, arguments: &[&str]) -> Result<()> {

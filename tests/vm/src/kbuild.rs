@@ -13,7 +13,7 @@ use crate::Unavailable;
 use crate::apt::{self, Apt};
 use crate::cache::{Cache, Work};
 use crate::kernel::{self, Kernel, Series};
-use crate::{debug, deps};
+use crate::{debug, deps, source};
 
 /// The folder and the arguments for building modules for a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,18 +162,12 @@ fn prepare_source(cache: &Cache, kernel: &Kernel) -> Result<tempfile::TempDir> {
     deps::check_build_tools()?;
     let apt = Apt::open(cache.apt(), false)?;
     let scratch = cache.scratch()?;
-    let package = tempfile::tempdir_in(scratch.path()).context("cannot create a folder")?;
-    apt.unpack(SOURCE_PACKAGE, &kernel.version, package.path())?;
-    let archive = package.path().join("usr/src").join(format!("{SOURCE_PACKAGE}.tar.xz"));
-    let run = |command: &mut Command, what: &str| {
-        let status = command.current_dir(scratch.path()).status();
-        ensure!(status.with_context(|| format!("cannot run {what}"))?.success(), "{what} failed");
-        Ok(())
-    };
-    run(Command::new("tar").arg("-xf").arg(&archive).arg("--strip-components=1"), "tar")?;
-    drop(package);
+    apt.unpack(SOURCE_PACKAGE, &kernel.version, scratch.path())?;
+    source::extract(SOURCE_PACKAGE, scratch.path())?;
     fs::copy(kernel.dir.join("config"), scratch.path().join(".config"))?;
-    run(Command::new("nice").args(["make", "-s", "ARCH=x86_64", "olddefconfig", "modules_prepare"]), "make")?;
+    let mut make = Command::new("nice");
+    make.args(["make", "-s", "ARCH=x86_64", "olddefconfig", "modules_prepare"]).current_dir(scratch.path());
+    ensure!(make.status().context("cannot run make")?.success(), "make modules_prepare failed");
     Ok(scratch)
 }
 

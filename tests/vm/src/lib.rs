@@ -17,6 +17,7 @@ pub mod klog;
 pub mod matrix;
 pub mod qemu;
 pub mod session;
+pub mod source;
 pub mod summary;
 pub mod watch;
 

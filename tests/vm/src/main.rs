@@ -19,7 +19,7 @@ use topstat_vm::matrix::{self, Matrix, cell};
 use topstat_vm::qemu::{Machine, Tier};
 use topstat_vm::session::{self, Outcome, Plan};
 use topstat_vm::watch::Stream;
-use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, debug, deps, summary};
+use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, debug, deps, source, summary};
 
 use crate::cli::{Cli, MachineArgs, MatrixArgs, RunArgs, ShellArgs, Verb};
 
@@ -57,6 +57,10 @@ fn dispatch(cli: &Cli) -> Result<i32> {
         Verb::Kbuild { kernel, debug } => {
             let kbuild = Kbuild::fetch(&cache, *kernel, *debug)?;
             println!("{}\n{}", kbuild.dir.display(), kbuild.make.join("\n"));
+            Ok(0)
+        }
+        Verb::Source { kernel, folder } => {
+            println!("{}", source::unpack(&cache, *kernel, folder)?);
             Ok(0)
         }
         Verb::List => list(&cache),
