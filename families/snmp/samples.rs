@@ -58,8 +58,16 @@ pub const NORMS: [Norm; 4] = [
                 ("ip6", "Ip6InAddrErrors"),
                 ("ip6", "Ip6InUnknownProtos"),
                 ("ip6", "Ip6InTruncatedPkts"),
+                ("udp", "NoPorts"),
+                ("udp", "RcvbufErrors"),
+                ("udp", "InCsumErrors"),
+                ("udp", "MemErrors"),
+                ("udp6", "Udp6NoPorts"),
+                ("udp6", "Udp6RcvbufErrors"),
+                ("udp6", "Udp6InCsumErrors"),
+                ("udp6", "Udp6MemErrors"),
             ],
-            &[("ip", "OutNoRoutes"), ("ip6", "Ip6OutNoRoutes")],
+            &[("ip", "OutNoRoutes"), ("ip6", "Ip6OutNoRoutes"), ("udp", "SndbufErrors"), ("udp6", "Udp6SndbufErrors")],
         ],
     },
     Norm {
@@ -126,13 +134,13 @@ fn of_protocol(protocol: &Protocol) -> SampleInfo {
 }
 
 /// A dynamic table for each norm, and then the running totals.
-fn tables_of_norms(of: &str) -> Vec<TableInfo> {
+fn tables_of_norms(of: fn(&Norm) -> &str) -> Vec<TableInfo> {
     let dynamic = (0..).zip(&NORMS).map(|(number, norm)| {
-        let about = format!("{} received and sent{of}, per period", norm.name);
+        let about = format!("{} received and sent{}, per period", norm.name, of(norm));
         TableInfo::dynamic(number, norm.name, norm.unit, norm.name, &about)
     });
     let totals = (NORMS.len() as u32..).zip(&NORMS).map(|(number, norm)| {
-        let about = format!("{} received and sent{of}, running total", norm.name);
+        let about = format!("{} received and sent{}, running total", norm.name, of(norm));
         TableInfo::running_total(number, &format!("{}{TOTAL}", norm.name), norm.unit, norm.name, &about)
     });
     dynamic.chain(totals).collect()
@@ -143,12 +151,12 @@ fn devices() -> SampleInfo {
     let columns = vec![only, column("netns", ColumnKind::Id), optional("netns_name", ColumnKind::Text)];
     let about = "network devices, by what their drivers count";
     // Namespaces have devices of equal names.
-    SampleInfo::new(DEVICES, about, Objects::Counter, columns, tables_of_norms("")).keyed(Part, &["dev"])
+    SampleInfo::new(DEVICES, about, Objects::Counter, columns, tables_of_norms(|_| "")).keyed(Part, &["dev"])
 }
 
 fn namespaces() -> SampleInfo {
     let columns = vec![column("netns", ColumnKind::Id), optional("netns_name", ColumnKind::Text)];
-    let mut tables = tables_of_norms(" by IP");
+    let mut tables = tables_of_norms(|norm| if norm.name == "errors" { " by IP and UDP" } else { " by IP" });
     let number = 2 * NORMS.len() as u32;
     let about =
         ["the counter of --by (tcp/RetransSegs), per period", "the counter of --by (tcp/RetransSegs), running total"];
@@ -195,6 +203,25 @@ mod tests {
     fn norms_add_up_counters_of_protocols_that_there_are() {
         for (protocol, _) in NORMS.iter().flat_map(|norm| norm.of_namespace).flatten() {
             assert!(protocols().iter().any(|known| known.name == *protocol), "{protocol}");
+        }
+    }
+
+    /// A name that no kernel has would add nothing, unseen.
+    #[test]
+    fn norms_add_up_counters_that_this_kernel_shows() {
+        // `InErrors` of UDP is the sum of some of its errors, and would count these twice.
+        let (errors, all): (_, Vec<_>) = (norm("errors").unwrap(), protocols().iter().collect());
+        let [received, sent] = errors.of_namespace;
+        for name in ["NoPorts", "RcvbufErrors", "InCsumErrors", "MemErrors"] {
+            assert!(received.contains(&("udp", name)), "{name}");
+        }
+        assert!(sent.contains(&("udp", "SndbufErrors")) && !received.contains(&("udp", "InErrors")));
+        let shown = files::namespace(Path::new("/proc/thread-self/net"), &all).unwrap();
+        for (protocol, name) in NORMS.iter().flat_map(|norm| norm.of_namespace).flatten() {
+            let Some((_, counters)) = shown.iter().find(|(known, _)| known.name == *protocol) else { continue };
+            // MemErrors came with 5.11 (6c2af2c63d0f "net: udp: introduce UDP_MIB_MEMERRORS for udp_mem").
+            let is_newer = name.ends_with("MemErrors");
+            assert!(is_newer || counters.iter().any(|(known, _)| known == name), "{protocol} {name}");
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads the objects that the tables rank: the counters of a namespace, namespaces, and devices.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::Path;
@@ -15,7 +16,7 @@ use super::netns::{Entry, FIRST_PROCESS, Names, Netns, find_netns, inode, own_ne
 use super::protocols::{is_setting, protocols};
 use super::raw::{Keep, Raw};
 use super::reader::{Reader, Select, Which};
-use super::samples::{CHOSEN_UNLESS, DEVICES, NAMESPACES, PREFIX, norm};
+use super::samples::{CHOSEN_UNLESS, DEVICES, NAMESPACES, NORMS, PREFIX, norm};
 use crate::counting::{Tallied, Tallier, Tallies, Tally, Whose};
 use crate::{Error, Options, TableInfo};
 
@@ -127,7 +128,9 @@ impl Meter {
         let by = (self.by.0.as_str(), self.by.1.as_str());
         let netns = if matches!(self.netns, Netns::Inode(_)) { self.netns.clone() } else { Netns::All };
         let select = || {
-            let protocols = ["ip", "ipext", "ip6", by.0].map(str::to_owned).to_vec();
+            let of_norms = NORMS.iter().flat_map(|norm| norm.of_namespace).flatten().map(|(protocol, _)| *protocol);
+            let protocols: BTreeSet<_> = of_norms.chain([by.0]).map(str::to_owned).collect();
+            let protocols = protocols.into_iter().collect();
             Select { protocols, which: Which { netns, ..Which::default() }, ..Select::default() }
         };
         let reader = opened(&mut self.all, select)?;

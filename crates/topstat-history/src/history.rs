@@ -13,6 +13,14 @@ use crate::entry::{Entry, Gap, Shapes};
 use crate::layout::{self, File, Kind, Place};
 use crate::{Error, salvage, sealed};
 
+/// Fine records are read for times up to this, and for longer ones only if more than one record is wanted in [`COARSE`].
+const SHORT: Duration = Duration::from_secs(600);
+/// Coarse records are this far apart, unless the recorder was told otherwise.
+const COARSE: Duration = Duration::from_secs(10);
+
+/// The least time after which a missing record is late.
+const NEAR: Duration = Duration::from_secs(30);
+
 /// Which records to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
@@ -20,6 +28,14 @@ pub enum Grain {
     Coarse,
     /// Fine records where they exist, and coarse ones before them.
     Fine,
+}
+
+impl Grain {
+    /// The grain for a time of this length. `every` is the interval of the wanted records; `None`: all records are wanted.
+    pub fn of(length: Duration, every: Option<Duration>) -> Self {
+        let many = length > SHORT && every.is_none_or(|every| every >= COARSE);
+        if many { Self::Coarse } else { Self::Fine }
+    }
 }
 
 /// The records around an instant.
@@ -194,6 +210,18 @@ impl History {
         Ok(around)
     }
 
+    /// How long after the last record of all, which is of this time, the next one counts as missing: half a minute, or twice the
+    /// time between the last two records.
+    ///
+    /// # Errors
+    ///
+    /// A directory can't be read.
+    pub fn late(&self, place: &Place, last: SystemTime, shapes: Shapes<'_>) -> Result<Duration, Error> {
+        let before = self.around(place, last - Duration::from_millis(1), shapes)?.before;
+        let interval = before.and_then(|before| last.duration_since(before.time).ok()).unwrap_or_default();
+        Ok(NEAR.max(2 * interval))
+    }
+
     /// The files of a table, the oldest first.
     pub(crate) fn files(&self, place: &Place) -> Result<Vec<File>, Error> {
         layout::files(&self.root, place).map_err(Error::of("read", self.root.path()))
@@ -230,6 +258,7 @@ impl Span {
         let last = self.until() - Duration::from_nanos(1);
         let limits = (from.max(self.from), to.min(last));
         let mut entries = BTreeMap::new();
+        let mut fine_gaps = Vec::new();
         for file in self.fine.iter().chain(&self.files) {
             let fine = file.kind == Kind::Fine;
             let replaced = !fine && self.fine.is_some() && !entries.is_empty();
@@ -237,16 +266,23 @@ impl Span {
             let mut add = |entry: Entry| {
                 let (low, high) = limits;
                 let unread = matches!(&entry, Entry::Gap(gap) if gap.unread.is_some());
-                // The clock may have been set back: the first record of a time stays. Gaps in fine records are known from coarse
-                // ones, too. If there are fine records, unreadable coarse ones do not matter.
-                let wanted = match &entry {
-                    Entry::Gap(_) if unread => !replaced,
-                    Entry::Gap(_) => !fine && (low..=high).contains(&entry.time()),
-                    Entry::Snapshot(_) => (low..=high).contains(&entry.time()),
-                };
-                if wanted {
-                    last_read = Some(entry.time());
-                    insert(&mut entries, entry);
+                // The clock may have been set back: the first record of a time stays. Coarse records cover short gaps in fine
+                // ones, and fine records a part of a gap in coarse ones. If there are fine records, unreadable coarse ones do not
+                // matter.
+                let wanted = if unread { !replaced } else { (low..=high).contains(&entry.time()) };
+                match entry {
+                    _ if !wanted => {}
+                    Entry::Gap(gap) if fine && !unread => fine_gaps.push(gap),
+                    Entry::Gap(gap) if !unread => {
+                        last_read = Some(gap.time);
+                        for gap in uncovered(gap, &fine_gaps, &entries) {
+                            insert(&mut entries, Entry::Gap(gap));
+                        }
+                    }
+                    entry => {
+                        last_read = Some(entry.time());
+                        insert(&mut entries, entry);
+                    }
                 }
             };
             let read = match file.kind {
@@ -276,6 +312,18 @@ impl Span {
         }
         entries
     }
+}
+
+/// The parts of a gap in coarse records without fine records.
+fn uncovered(gap: Gap, fine_gaps: &[Gap], entries: &BTreeMap<SystemTime, Entry>) -> Vec<Gap> {
+    let common = fine_gaps.iter().map(|fine| (fine.from.max(gap.from), fine.time.min(gap.time)));
+    let mut parts: Vec<_> = common.filter(|(from, to)| from < to).collect();
+    if parts.is_empty() {
+        // No fine record follows, so there is no fine gap either: the last record before the end begins the gap.
+        let last = entries.range(..gap.time).rev().find(|(_, entry)| matches!(entry, Entry::Snapshot(_)));
+        parts.push((last.map_or(gap.from, |(time, _)| gap.from.max(*time)), gap.time));
+    }
+    parts.into_iter().map(|(from, time)| Gap { from, time, ..gap.clone() }).collect()
 }
 
 /// Adds an entry. A gap and the snapshot that follows it have the same time: the gap goes before the snapshot.

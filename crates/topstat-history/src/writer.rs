@@ -121,19 +121,24 @@ impl Table {
         ended
     }
 
-    /// The logs of hours that are over, which have to be sealed.
+    /// The logs of hours that are over, which have to be sealed. The log that was written last is closed if it is one of these. A
+    /// record of its hour that comes all the same goes to a new log, which is sealed to the same file.
     ///
     /// # Errors
     ///
     /// A directory can't be read.
-    pub fn to_seal(&self, now: SystemTime) -> Result<Vec<File>, Error> {
+    pub fn to_seal(&mut self, now: SystemTime) -> Result<Vec<File>, Error> {
+        let is_over = |file: &File| file.kind == Kind::Log && file.until() <= now;
+        if self.coarse.file.as_ref().is_some_and(is_over) {
+            // A log whose end can't be written is sealed as far as it can be read, and kept.
+            if let Err(error) = self.coarse.end() {
+                ::log::warn!("{error}: {}", error.source);
+            }
+            self.coarse.writer = None;
+        }
         let dir = self.place.dir(self.coarse.root.path());
         let files = layout::files(&self.coarse.root, &self.place).map_err(Error::of("read", &dir))?;
-        let written = self.coarse.writer.as_ref().map(Writer::path);
-        Ok(files
-            .into_iter()
-            .filter(|file| file.kind == Kind::Log && file.until() <= now && Some(file.path.as_path()) != written)
-            .collect())
+        Ok(files.into_iter().filter(is_over).collect())
     }
 
     /// Seals one of these logs. Returns the name under which the log was kept, if it could not be read whole.

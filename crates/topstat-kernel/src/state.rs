@@ -192,6 +192,10 @@ pub trait Source: Send {
         tables.iter().map(|table| self.snapshot(table)).collect()
     }
 
+    /// Whether further snapshots list the rows of every CPU, too: as many for each CPU as the table has, at most, and each costs as
+    /// much as a row of the table.
+    fn list_cpu_rows(&mut self, _wanted: bool) {}
+
     /// Takes a snapshot of the tables' content, at a cost that does not depend on the number of objects. [`Snapshot::proven`]
     /// says how many of its rows are certain.
     ///

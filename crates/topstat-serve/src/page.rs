@@ -44,6 +44,18 @@ pub fn file(path: &str, packs: bool) -> Option<File> {
 mod tests {
     use super::*;
 
+    /// The most bytes that a browser transfers for the whole page, the first time.
+    const MOST: usize = 100_000;
+
+    #[test]
+    fn the_page_is_small_as_browsers_get_it() {
+        let files = || FILES.iter().map(|(name, ..)| file(&format!("/{name}"), true).expect("a file"));
+        let bytes: usize = files().map(|file| file.bytes.len()).sum();
+        assert!(bytes <= MOST, "{bytes} bytes");
+        // Small pictures may not get smaller.
+        assert!(files().all(|file| file.packed || file.bytes.len() < 1000));
+    }
+
     #[test]
     fn the_page_is_there_and_nothing_else() {
         let page = file("/", false).expect("a page");

@@ -18,6 +18,7 @@ pub fn cases() -> Vec<Case> {
         case!(totals_are_those_of_proc, Root, Netns; EveryKernel),
         case!(rates_are_of_what_was_sent, Root, Netns; EveryKernel),
         alone!(Totals: namespaces_are_ranked, Root, Netns; EveryKernel),
+        alone!(Totals: datagrams_that_are_dropped_are_errors, Root, Netns; EveryKernel),
         case!(devices_are_what_netlink_has, Root, Netns; EveryKernel, Gate),
         case!(thousands_of_devices_are_bounded, Root, Netns; ComeAndGo),
         case!(devices_may_come_and_go, Root, Netns; EveryKernel, ComeAndGo),
@@ -142,6 +143,30 @@ fn namespaces_are_ranked() {
     assert_eq!(counter.value_name, "InDatagrams");
     assert_eq!(find(&counter, &busy).map(|row| row.value), Some(100));
     assert_eq!(find(&counter, &idle).map(|row| row.value), Some(0));
+}
+
+/// Datagrams to a port without a socket, and to a socket whose buffer is full.
+fn datagrams_that_are_dropped_are_errors() {
+    const REFUSED: u64 = 100;
+    let ns = Netns::new("dropping");
+    let path = "net_namespaces/errors_total";
+    let mut source = watch::load(&[path], &Options { top: 1024, ..Options::default() });
+    let udp = ns.inside(|| {
+        let sender = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a socket");
+        let full = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a socket");
+        let closed = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a socket");
+        let (full_at, closed_at) = (full.local_addr().unwrap(), closed.local_addr().unwrap());
+        drop(closed);
+        (0..REFUSED).for_each(|_| drop(sender.send_to(b"ping", closed_at)));
+        // The buffer of a socket takes some hundred datagrams of this size.
+        (0..2000).for_each(|_| drop(sender.send_to(&[0; 1400], full_at)));
+        proc("snmp", "Udp")
+    });
+    assert!(udp["NoPorts"] == REFUSED && udp["RcvbufErrors"] > 0, "{udp:?}");
+    let snapshot = watch::snapshot(&mut *source, path);
+    let row = snapshot.rows.iter().find(|row| row.object[0] == Field::U64(ns.number())).expect("a row");
+    // IP counts further errors.
+    assert!(row.parts[0] >= udp["NoPorts"] + udp["RcvbufErrors"], "{row:?} {udp:?}");
 }
 
 /// The counters of all devices of a namespace by RTM_GETLINK: packets and bytes, received and sent.

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use topstat_history::layout::{Kind, files};
 use topstat_history::{Entry, Grain, History, Outlines, Peak, Table};
 use topstat_model::json;
 
@@ -31,7 +32,7 @@ fn open(scratch: &Scratch) -> Table {
     Table::open(&scratch.root(), place(), OPTIONS, Duration::ZERO).unwrap()
 }
 
-fn seal(table: &Table, now: SystemTime) {
+fn seal(table: &mut Table, now: SystemTime) {
     for file in table.to_seal(now).unwrap() {
         assert_eq!(table.seal(&file, &shape).unwrap(), None);
     }
@@ -57,7 +58,7 @@ fn coarse_and_fine_records_are_one_past() {
     let mut table = open(&scratch);
     record(&mut table, (50 * MINUTE_MS, HOUR_MS + 90_000), false);
     record(&mut table, (HOUR_MS + 90_000, HOUR_MS + 100_000), true);
-    seal(&table, at(HOUR_MS + 100_000));
+    seal(&mut table, at(HOUR_MS + 100_000));
     let history = History::open(&scratch.0).unwrap();
     assert_eq!(history.places(), [place()]);
     assert_eq!(history.span(&place()).unwrap(), Some((at(0), at(2 * HOUR_MS))));
@@ -90,7 +91,7 @@ fn what_is_missing_is_a_gap() {
     record(&mut table, (5 * HOUR_MS, 5 * HOUR_MS + 20_000), false);
     for sealed in [false, true] {
         if sealed {
-            seal(&table, at(9 * HOUR_MS));
+            seal(&mut table, at(9 * HOUR_MS));
         }
         let history = History::open(&scratch.0).unwrap();
         let gap = |ms| match history.at(&place(), at(ms), &shape).unwrap() {
@@ -113,20 +114,92 @@ fn what_is_missing_is_a_gap() {
 }
 
 #[test]
+fn a_short_time_has_the_finest_records_and_only_gaps_that_they_have_too() {
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    for (length, every, grain) in [
+        (Duration::from_secs(5), None, Grain::Fine),
+        (Duration::from_secs(5), Some(minutes(1)), Grain::Fine),
+        (minutes(10), None, Grain::Fine),
+        (minutes(11), None, Grain::Coarse),
+        (minutes(60), Some(Duration::from_secs(10)), Grain::Coarse),
+        (minutes(60), Some(Duration::from_secs(9)), Grain::Fine),
+    ] {
+        assert_eq!(Grain::of(length, every), grain, "{length:?} {every:?}");
+    }
+    let scratch = Scratch::new("seconds");
+    let mut table = open(&scratch);
+    record(&mut table, (0, 20_000), true);
+    drop(table);
+    // The recorder ended after second 19, and began again at second 31: the coarse records have a gap from second 10.
+    let mut table = open(&scratch);
+    let again = snapshot(at(31_000), 64);
+    let mut document = Vec::new();
+    json::write(&again, &mut document).unwrap();
+    table.fine(again.time, &document).unwrap();
+    table.coarse(again).unwrap();
+    // The tree did not answer in seconds 35, 36, 40 and 50.
+    for (from, to) in [(32_000, 35_000), (37_000, 40_000), (41_000, 50_000), (51_000, 65_000)] {
+        record(&mut table, (from, to), true);
+        table.missed("cannot read the table: gone");
+    }
+    let history = History::open(&scratch.0).unwrap();
+    let gaps = |entries: Vec<Entry>| -> Vec<_> {
+        let gap = |entry| if let Entry::Gap(gap) = entry { Some((gap.from, gap.time, gap.reason)) } else { None };
+        entries.into_iter().filter_map(gap).collect()
+    };
+    let ended = "the recorder did not run".to_owned();
+    let gone = "cannot read the table: gone".to_owned();
+    let coarse = range(&history, 0, 64_000, Grain::Coarse);
+    assert_eq!(
+        gaps(coarse),
+        [(at(10_000), at(31_000), ended.clone()), (at(31_000), at(60_000), gone.clone())],
+        "this test has gaps in coarse records"
+    );
+    let fine = range(&history, 3_000, 38_000, Grain::Fine);
+    let seconds = (3..20).chain([31]).chain(31..35).chain([37, 38]);
+    let expected: Vec<_> = seconds.map(|second| at(second * 1000)).collect();
+    assert_eq!(fine.iter().map(Entry::time).collect::<Vec<_>>(), expected);
+    assert_eq!(gaps(fine), [(at(19_000), at(31_000), ended)]);
+    // Of the gap that ends with the coarse record of second 60, fine records cover all but three parts.
+    let parts = [(34_000, 37_000), (39_000, 41_000), (49_000, 51_000)];
+    let parts = parts.map(|(from, to)| (at(from), at(to), gone.clone()));
+    assert_eq!(gaps(range(&history, 32_000, 60_000, Grain::Fine)), parts);
+}
+
+#[test]
 fn a_table_that_is_off_for_long_is_sealed_too() {
     let scratch = Scratch::new("off");
     let mut table = open(&scratch);
     record(&mut table, (0, 30_000), true);
-    assert_eq!(table.to_seal(at(3 * HOUR_MS)).unwrap(), [], "it may go on to write to it");
+    assert_eq!(table.to_seal(at(HOUR_MS - 1)).unwrap(), [], "its hour is not over");
     table.missed("the table was off");
-    table.pause().unwrap();
-    assert_eq!(table.to_seal(at(3 * HOUR_MS)).unwrap().len(), 1);
-    seal(&table, at(3 * HOUR_MS));
+    seal(&mut table, at(3 * HOUR_MS));
     record(&mut table, (3 * HOUR_MS, 3 * HOUR_MS + 20_000), false);
     let all = range(&History::open(&scratch.0).unwrap(), 0, 9 * HOUR_MS, Grain::Coarse);
     let gaps =
         all.iter().filter_map(|entry| if let Entry::Gap(gap) = entry { Some(gap.reason.as_str()) } else { None });
     assert_eq!((all.len(), gaps.collect::<Vec<_>>()), (3 + 1 + 2, vec!["the table was off"]));
+}
+
+/// The recorder asks for logs to seal once an hour, at any second between two records.
+#[test]
+fn an_hour_is_sealed_before_the_first_record_of_the_next() {
+    let scratch = Scratch::new("over");
+    let mut table = open(&scratch);
+    let record = |table: &mut Table, ms| table.coarse(snapshot(at(ms), 5)).unwrap();
+    record(&mut table, HOUR_MS - 12_000);
+    record(&mut table, HOUR_MS - 2_000);
+    seal(&mut table, at(HOUR_MS));
+    let kinds = || files(&scratch.root(), &place()).unwrap().into_iter().map(|file| file.kind).collect::<Vec<_>>();
+    assert_eq!(kinds(), [Kind::Sealed]);
+    // A snapshot that began in the old hour comes late.
+    record(&mut table, HOUR_MS - 1);
+    record(&mut table, HOUR_MS + 8_000);
+    seal(&mut table, at(2 * HOUR_MS));
+    assert_eq!(kinds(), [Kind::Sealed, Kind::Sealed]);
+    let all = range(&History::open(&scratch.0).unwrap(), 0, 2 * HOUR_MS, Grain::Coarse);
+    let expected = [HOUR_MS - 12_000, HOUR_MS - 2_000, HOUR_MS - 1, HOUR_MS + 8_000].map(|ms| (at(ms), false));
+    assert_eq!(times(&all), expected);
 }
 
 #[test]
@@ -136,7 +209,7 @@ fn any_minute_of_a_week_is_near() {
     // An hour like all others, on each of seven days: a look-up reads one file of many.
     for day in 0..7 {
         record(&mut table, (day * 24 * HOUR_MS, day * 24 * HOUR_MS + HOUR_MS), false);
-        seal(&table, at(day * 24 * HOUR_MS + HOUR_MS));
+        seal(&mut table, at(day * 24 * HOUR_MS + HOUR_MS));
     }
     let history = History::open(&scratch.0).unwrap();
     let begin = Instant::now();
@@ -177,7 +250,7 @@ fn an_outline_has_the_peak_of_each_minute() {
     record(&mut table, (HOUR_MS, HOUR_MS + 3 * MINUTE_MS), true);
     for sealed in [false, true, true] {
         if sealed {
-            seal(&table, at(HOUR_MS + 3 * MINUTE_MS));
+            seal(&mut table, at(HOUR_MS + 3 * MINUTE_MS));
         }
         let peaks = outlines.of(&history, &place(), &shape).unwrap();
         assert_eq!(peaks, peaks_of(&history), "sealed: {sealed}");

@@ -60,7 +60,7 @@ fn record(root: &Path) -> u64 {
     let sealed = table.to_seal(at(9_000_000)).unwrap();
     assert_eq!(sealed.len(), 1, "the hour that is being written is not");
     drop(table);
-    let table = Table::open(&Root::guarded(root).unwrap(), place(), OPTIONS, Duration::ZERO).unwrap();
+    let mut table = Table::open(&Root::guarded(root).unwrap(), place(), OPTIONS, Duration::ZERO).unwrap();
     for file in table.to_seal(at(9_000_000)).unwrap() {
         assert_eq!(table.seal(&file, &shape).unwrap(), None);
     }

@@ -81,7 +81,7 @@ fn logs_of_earlier_versions_are_sealed_whole() {
         for file in fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
             fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
         }
-        let table = Table::open(&scratch.root(), place(), OPTIONS, Duration::ZERO).unwrap();
+        let mut table = Table::open(&scratch.root(), place(), OPTIONS, Duration::ZERO).unwrap();
         let logs = table.to_seal(at(9_000_000)).unwrap();
         assert_eq!(logs.len(), 1, "{}", version.display());
         assert_eq!(table.seal(&logs[0], &shape).unwrap(), None, "{}", version.display());

@@ -331,6 +331,10 @@ impl Source for Reader {
         self.tables.snapshot(table, self.cpu_rows)
     }
 
+    fn list_cpu_rows(&mut self, wanted: bool) {
+        self.cpu_rows = wanted;
+    }
+
     fn peek(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
         self.snapshot(table)
     }

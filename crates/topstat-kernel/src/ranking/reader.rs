@@ -353,6 +353,10 @@ impl Source for Reader {
         snapshots
     }
 
+    fn list_cpu_rows(&mut self, wanted: bool) {
+        self.cpu_rows = wanted;
+    }
+
     fn peek(&mut self, info: &TableInfo) -> Result<Snapshot, Error> {
         let table = self.table(info)?;
         for _ in 1..SNAPSHOT_TRIES {

@@ -52,7 +52,7 @@ const LONGEST: Duration = Duration::from_secs(86400);
 pub struct Condition {
     /// The text.
     pub text: String,
-    /// The path of the table.
+    /// The path of the table, or the common name of several tables: `tcp/conns_pps`.
     pub table: String,
     filter: Filter,
     /// The quantity.
@@ -63,15 +63,17 @@ pub struct Condition {
     pub lasts: Duration,
 }
 
-/// The state of a table as a condition sees it.
+/// The state of tables as a condition sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct Seen<'a> {
     /// Whether the condition is met.
     pub met: bool,
     /// The quantity; a share is from 0 to 1.
     pub number: f64,
     /// The row that it is of, if it is a row's.
-    pub row: Option<Row>,
+    pub row: Option<&'a Row>,
+    /// The table that has this row; without a row, the table with the largest part.
+    pub table: &'a Snapshot,
 }
 
 impl std::str::FromStr for Condition {
@@ -146,25 +148,34 @@ impl Condition {
         }
     }
 
-    /// Looks at a table. Without a row that matches, its value and its share are 0.
+    /// Looks at tables of one kind, as at one table with the rows of all. Without a row that matches, the value and the share are
+    /// 0.
     ///
     /// # Errors
     ///
-    /// The filter or the number is not one for this table.
+    /// The filter or the number is not one for these tables.
     #[allow(clippy::cast_precision_loss)] // as for the limit
-    pub fn look(&self, snapshot: &Snapshot) -> Result<Seen, String> {
-        let limit = self.limit(snapshot.unit)?;
-        let (number, row) = match self.quantity {
-            Quantity::Total => (snapshot.total as f64, None),
-            Quantity::Objects => (snapshot.objects as f64, None),
+    pub fn look<'a>(&self, first: &'a Snapshot, further: &[&'a Snapshot]) -> Result<Seen<'a>, String> {
+        let limit = self.limit(first.unit)?;
+        let all = || std::iter::once(first).chain(further.iter().copied());
+        let sum = |part: fn(&Snapshot) -> u64| all().map(|table| part(table) as f64).sum::<f64>();
+        let most = |part: fn(&Snapshot) -> u64| all().max_by_key(|table| part(table)).unwrap_or(first);
+        let (number, row, table) = match self.quantity {
+            Quantity::Total => (sum(|table| table.total), None, most(|table| table.total)),
+            Quantity::Objects => (sum(|table| table.objects), None, most(|table| table.objects)),
             Quantity::Value | Quantity::Share => {
-                self.filter.check(&snapshot.keys()).map_err(|fault| fault.to_string())?;
-                let filter = RowFilter::new(std::slice::from_ref(&self.filter), snapshot);
-                let filter = filter.map_err(|fault| fault.to_string())?;
-                let row = snapshot.rows.iter().find(|row| filter.matches(row)).cloned();
-                let value = row.as_ref().map_or(0.0, |row| row.value as f64);
-                let whole = if self.quantity == Quantity::Share { (snapshot.total as f64).max(1.0) } else { 1.0 };
-                (value / whole, row)
+                let mut largest: Option<(&Row, &Snapshot)> = None;
+                for table in all() {
+                    self.filter.check(&table.keys()).map_err(|fault| fault.to_string())?;
+                    let filter = RowFilter::new(std::slice::from_ref(&self.filter), table);
+                    let filter = filter.map_err(|fault| fault.to_string())?;
+                    let row = table.rows.iter().find(|row| filter.matches(row));
+                    let larger = |row: &&Row| largest.is_none_or(|(largest, _)| row.value > largest.value);
+                    largest = row.filter(larger).map(|row| (row, table)).or(largest);
+                }
+                let value = largest.map_or(0.0, |(row, _)| row.value as f64);
+                let whole = if self.quantity == Quantity::Share { sum(|table| table.total).max(1.0) } else { 1.0 };
+                (value / whole, largest.map(|(row, _)| row), largest.map_or(first, |(_, table)| table))
             }
         };
         let met = match self.op {
@@ -173,7 +184,7 @@ impl Condition {
             Op::More => number > limit,
             Op::AtLeast => number >= limit,
         };
-        Ok(Seen { met, number, row })
+        Ok(Seen { met, number, row, table })
     }
 }
 
@@ -221,7 +232,7 @@ mod tests {
 
     fn look(text: &str, snapshot: &Snapshot) -> (bool, f64, String) {
         let condition: Condition = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
-        let seen = condition.look(snapshot).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let seen = condition.look(snapshot, &[]).unwrap_or_else(|error| panic!("{text}: {error}"));
         (seen.met, seen.number, seen.row.map(|row| row.object[0].to_string()).unwrap_or_default())
     }
 
@@ -253,6 +264,26 @@ mod tests {
     }
 
     #[test]
+    fn several_tables_are_one_ranking() {
+        let v4 = snapshot(Unit::Bits, &[("curl", 6), ("nginx", 3)], 1);
+        let v6 = snapshot(Unit::Bits, &[("nginx", 9)], 1);
+        for (text, number, row, table) in [
+            ("a/b > 8", 9.0, "nginx", &v6),
+            ("a/b comm:curl > 8", 6.0, "curl", &v4),
+            ("a/b share > 40%", 0.45, "nginx", &v6),
+            ("a/b total > 10", 20.0, "", &v6),
+            ("a/b objects > 10", 14.0, "", &v6),
+            ("a/b comm:none > 1", 0.0, "", &v4),
+        ] {
+            let condition: Condition = text.parse().unwrap();
+            let seen = condition.look(&v4, &[&v6]).unwrap();
+            let found = seen.row.map(|row| row.object[0].to_string()).unwrap_or_default();
+            assert_eq!((seen.number, found.as_str()), (number, row), "{text}");
+            assert!(std::ptr::eq(seen.table, table) || seen.table == table, "{text}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_told() {
         for (text, why) in [
             ("", "a condition is SAMPLE/TABLE"),
@@ -277,7 +308,7 @@ mod tests {
         }
         let table = snapshot(Unit::Bits, &[("curl", 6)], 0);
         for (text, why) in [("a/b > 5ms", "has no unit ms"), ("a/b port:1 > 5", "there is no column \"port\"")] {
-            let error = text.parse::<Condition>().unwrap().look(&table).unwrap_err();
+            let error = text.parse::<Condition>().unwrap().look(&table, &[]).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
     }

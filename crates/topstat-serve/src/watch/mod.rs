@@ -40,10 +40,14 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub struct Rule {
     condition: Condition,
+    /// The paths of its tables.
+    tables: Vec<String>,
     /// Since when it is met.
     since: Option<Instant>,
     /// Its action was taken, and it is met since then.
     fired: bool,
+    /// The label and the columns of the object that the action was about; null where the condition is not about a row.
+    subject: (Value, Value),
     acted: Option<Instant>,
     /// Actions that were left out because they would have come too soon.
     held_back: u64,
@@ -55,8 +59,18 @@ impl std::str::FromStr for Rule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let condition = text.parse()?;
-        Ok(Self { condition, since: None, fired: false, acted: None, held_back: 0, wrong: None })
+        let condition: Condition = text.parse()?;
+        let tables = vec![condition.table.clone()];
+        Ok(Self {
+            condition,
+            tables,
+            since: None,
+            fired: false,
+            subject: Default::default(),
+            acted: None,
+            held_back: 0,
+            wrong: None,
+        })
     }
 }
 
@@ -68,6 +82,13 @@ enum Event {
 }
 
 impl Rule {
+    /// Watches the tables that the name in the condition means: `tcp/conns_pps` means two. They are looked at as one table.
+    #[must_use]
+    pub fn over(mut self, tables: impl FnOnce(&str) -> Vec<String>) -> Self {
+        self.tables = tables(&self.condition.table);
+        self
+    }
+
     /// Takes what a reading has shown, and decides on an action.
     fn step(&mut self, met: bool, now: Instant, every: Duration) -> Option<Event> {
         if !met {
@@ -125,13 +146,11 @@ pub fn watch(
     for action in &options.actions {
         actions.push(Actions::new(action.clone(), Arc::clone(stop))?);
     }
-    let mut paths: Vec<_> = rules.iter().map(|rule| rule.condition.table.clone()).collect();
+    let mut paths: Vec<_> = rules.iter().flat_map(|rule| rule.tables.clone()).collect();
     paths.sort();
     paths.dedup();
     let (mut tables, mut listed): (Vec<Table>, Option<Instant>) = (Vec::new(), None);
     let mut next = Instant::now();
-    // A condition that does not fit its table never will. A table that is off at first may be switched on at any time.
-    let mut unfit = None;
     while !stop.load(Ordering::SeqCst) {
         if Instant::now() < next {
             std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
@@ -148,30 +167,24 @@ pub fn watch(
             }
         }
         let known = |path: &&String| tables.iter().any(|table| table.path() == **path);
-        let (there, missing): (Vec<_>, Vec<_>) = paths.iter().partition(known);
-        for rule in rules.iter_mut().filter(|rule| missing.contains(&&rule.condition.table)) {
-            rule.say(Some(format!("there is no table {}, or it is off", rule.condition.table)));
-        }
-        let there: Vec<_> = there.into_iter().cloned().collect();
+        let there: Vec<_> = paths.iter().filter(known).cloned().collect();
+        let mut snapshots: Vec<Option<Result<Snapshot, Fault>>> = there.iter().map(|_| None).collect();
         let read = source.documents(&there, &mut |number, document| {
             let table = tables.iter().find(|table| table.path() == there[number]);
-            let snapshot = document.and_then(|document| parsed(table, document));
-            for rule in rules.iter_mut().filter(|rule| rule.condition.table == there[number]) {
-                match snapshot.as_ref().map(|snapshot| (snapshot, rule.condition.look(snapshot))) {
-                    Ok((snapshot, Ok(seen))) => act(rule, snapshot, &seen, options, &actions),
-                    Ok((_, Err(why))) => {
-                        unfit.get_or_insert_with(|| format!("{}: {why}", rule.condition.text));
-                    }
-                    Err(why) => rule.say(Some(why.to_string())),
-                }
-            }
+            snapshots[number] = Some(document.and_then(|document| parsed(table, document)));
         });
-        if let Some(why) = unfit.take() {
-            return Err(Error::Wrong(why));
-        }
-        if let Err(fault) = read {
+        if read.is_err() {
             listed = None;
-            rules.iter_mut().for_each(|rule| rule.say(Some(fault.to_string())));
+        }
+        for rule in &mut rules {
+            match of_rule(rule, &there, &snapshots, &read) {
+                Ok(found) => match rule.condition.look(found[0], &found[1..]) {
+                    Ok(seen) => act(rule, &seen, options, &actions),
+                    // A condition that does not fit its table never will.
+                    Err(why) => return Err(Error::Wrong(format!("{}: {why}", rule.condition.text))),
+                },
+                Err(why) => rule.say(Some(why)),
+            }
         }
     }
     for actions in actions {
@@ -184,7 +197,29 @@ fn parsed(table: Option<&Table>, text: &[u8]) -> Result<Snapshot, Fault> {
     document::read(text, |_, _| table.map(Table::shape)).map_err(|error| Fault::Unavailable(error.to_string()))
 }
 
-fn act(rule: &mut Rule, snapshot: &Snapshot, seen: &Seen, options: &Options, actions: &[Actions]) {
+/// The snapshots of a rule's tables, at least one, or the reason for their absence. A table that is off at first may be switched
+/// on at any time. Of several tables, those that are on are watched.
+fn of_rule<'a>(
+    rule: &Rule,
+    there: &[String],
+    snapshots: &'a [Option<Result<Snapshot, Fault>>],
+    read: &Result<(), Fault>,
+) -> Result<Vec<&'a Snapshot>, String> {
+    let of_rule = there.iter().zip(snapshots).filter(|(path, _)| rule.tables.contains(path));
+    let found: Result<Vec<_>, _> = of_rule
+        .map(|(path, snapshot)| match snapshot {
+            Some(Ok(snapshot)) => Ok(snapshot),
+            Some(Err(fault)) => Err(fault.to_string()),
+            None => Err(read.as_ref().err().map_or_else(|| format!("{path} was not read"), Fault::to_string)),
+        })
+        .collect();
+    match found {
+        Ok(none) if none.is_empty() => Err(format!("there is no table {}, or it is off", rule.condition.table)),
+        found => found,
+    }
+}
+
+fn act(rule: &mut Rule, seen: &Seen<'_>, options: &Options, actions: &[Actions]) {
     rule.say(None);
     let Some(event) = rule.step(seen.met, Instant::now(), options.every) else { return };
     if event == Event::Resolved && !options.resolved {
@@ -192,21 +227,24 @@ fn act(rule: &mut Rule, snapshot: &Snapshot, seen: &Seen, options: &Options, act
     }
     let state = if event == Event::Met { "met" } else { "resolved" };
     log::info!("{}: {state} at {}", rule.condition.text, seen.number);
-    let document = describe(rule, snapshot, seen, state);
+    let document = describe(rule, seen, event, state);
     for actions in actions {
         actions.take(&rule.condition.text, document.clone());
     }
 }
 
 /// The document for an action, one line.
-fn describe(rule: &mut Rule, snapshot: &Snapshot, seen: &Seen, state: &str) -> Vec<u8> {
+fn describe(rule: &mut Rule, seen: &Seen<'_>, event: Event, state: &str) -> Vec<u8> {
     let mut table = Vec::new();
-    written::write(snapshot, &mut table).expect("a Vec takes all");
+    written::write(seen.table, &mut table).expect("a Vec takes all");
     let table: Value = serde_json::from_slice(&table).expect("it was just written");
-    let row = seen.row.as_ref().and_then(|row| {
-        let rows = table["rows"].as_array()?;
-        rows.iter().find(|one| one["rank"] == row.rank).cloned()
-    });
+    let row = seen.row.and_then(|row| table["rows"].as_array()?.iter().find(|one| one["rank"] == row.rank).cloned());
+    if event == Event::Met {
+        let label = seen.row.map(|row| api::label(seen.table, row));
+        rule.subject = (json!(label), row.as_ref().map_or(Value::Null, |row| row["object"].clone()));
+    }
+    // When the condition is met no longer, another row or none may be the largest: the subject stays.
+    let (label, object) = &rule.subject;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it came from a u64
     let number =
         if rule.condition.quantity == Quantity::Share { json!(seen.number) } else { json!(seen.number as u64) };
@@ -216,7 +254,8 @@ fn describe(rule: &mut Rule, snapshot: &Snapshot, seen: &Seen, state: &str) -> V
         "state": state,
         "for_s": rule.since.map_or(0, |since| since.elapsed().as_secs()),
         "number": number,
-        "label": seen.row.as_ref().map(|row| api::label(snapshot, row)),
+        "label": label,
+        "object": object,
         "held_back": std::mem::take(&mut rule.held_back),
         "row": row,
         "table": table,

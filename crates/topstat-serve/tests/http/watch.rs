@@ -20,7 +20,12 @@ struct Watch {
 
 impl Watch {
     fn start(rules: &[&str], model: Arc<Model>, every: Duration, resolved: bool, action: Action) -> Self {
-        let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        // This name means two tables that are there, and one that is off.
+        let both = |path: &str| match path {
+            "net/both" => ["bps", "pps", "none"].map(|name| format!("net_procs/{name}")).to_vec(),
+            path => vec![path.to_owned()],
+        };
+        let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse::<Rule>().unwrap().over(both)).collect();
         let options = Options { interval: Duration::from_millis(20), every, resolved, actions: vec![action] };
         let stop = Arc::new(AtomicBool::new(false));
         let ending = Arc::clone(&stop);
@@ -69,6 +74,19 @@ fn a_command_gets_the_document_once() {
     assert!((0.05..0.07).contains(&share), "{share}");
 }
 
+#[test]
+fn the_tables_of_a_common_name_are_watched_as_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    // Each table has a total of 4.2 million.
+    let rules = ["net/both total > 8M"];
+    let watch = Watch::start(&rules, Arc::default(), Duration::from_secs(3600), false, Action::Webhook(url));
+    let body = answer(&listener, "204 No Content");
+    drop(watch);
+    assert_eq!((&body["condition"], &body["label"]), (&rules[0].into(), &Value::Null));
+    assert!(body["number"].as_u64().unwrap() > 8_000_000, "{}", body["number"]);
+}
+
 /// The model has no column of this name, and never will have.
 #[test]
 fn a_condition_that_does_not_fit_its_table_ends_the_watch() {
@@ -86,37 +104,46 @@ fn a_condition_that_does_not_fit_its_table_ends_the_watch() {
     );
 }
 
+/// Takes a request, and answers it with this status. Returns the document in it.
+fn answer(listener: &TcpListener, status: &str) -> Value {
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut request = Vec::new();
+    let body = loop {
+        let mut part = [0; 4096];
+        let read = socket.read(&mut part).unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&request));
+        request.extend(&part[..read]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && body.ends_with('\n')
+        {
+            assert!(head.starts_with("POST /hook HTTP/1.1"), "{head}");
+            break serde_json::from_str::<Value>(body).unwrap();
+        }
+    };
+    write!(socket, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    body
+}
+
 #[test]
 fn a_hook_is_called_again_after_a_failure_and_told_the_end() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
-    // The model's smallest value grows with each read, until the condition is met no longer.
-    let rules = ["net_procs/bps rank:32 < 8100"];
+    // The model's smallest value grows with each read, until no row matches.
+    let rules = ["net_procs/bps value<8400 value > 8000"];
     let watch = Watch::start(&rules, Arc::default(), Duration::ZERO, true, Action::Webhook(url));
     let mut bodies = Vec::new();
     for status in ["500 Internal Server Error", "204 No Content", "204 No Content"] {
-        let (mut socket, _) = listener.accept().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut request = Vec::new();
-        let body = loop {
-            let mut part = [0; 4096];
-            let read = socket.read(&mut part).unwrap();
-            assert!(read > 0, "{}", String::from_utf8_lossy(&request));
-            request.extend(&part[..read]);
-            let text = String::from_utf8_lossy(&request).into_owned();
-            if let Some((head, body)) = text.split_once("\r\n\r\n")
-                && body.ends_with('\n')
-            {
-                assert!(head.starts_with("POST /hook HTTP/1.1"), "{head}");
-                break serde_json::from_str::<Value>(body).unwrap();
-            }
-        };
-        write!(socket, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
-        bodies.push(body);
+        bodies.push(answer(&listener, status));
     }
     drop(watch);
     assert_eq!(bodies[0], bodies[1], "the one that failed is sent again");
     assert_eq!((&bodies[1]["state"], &bodies[2]["state"]), (&"met".into(), &"resolved".into()));
+    assert_eq!(bodies[2]["row"], Value::Null, "no row matches");
+    for body in &bodies {
+        assert_eq!((&body["label"], &body["object"]["pid"]), (&"131 p\"31\\".into(), &131.into()), "{body}");
+    }
 }
 
 #[test]

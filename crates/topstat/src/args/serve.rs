@@ -155,7 +155,7 @@ CONDITIONS
 
 EXAMPLES
   topstat watch 'net_procs/bps share > 0.5 for 30s' --exec 'jq -r .row.object.comm | logger'
-  topstat watch 'tcp_v4/conns_retrans comm:nginx > 100' --webhook https://hooks.example/topstat
+  topstat watch 'tcp/conns_retrans comm:nginx > 100' --webhook https://hooks.example/topstat
   topstat watch 'tasks/waits total > 500ms for 1m' 'net_devs/drops > 0' --exec ./alert --resolved";
 
 fn mode(text: &str) -> Result<u32, String> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use topstat_kernel::{Error, SampleInfo, Source, State, TableInfo, TableSettings, update_all};
 use topstat_model::text::TextOptions;
-use topstat_model::{Format, Reading, Sink, Snapshot, Space, dump, stat};
+use topstat_model::{Format, Reading, Sink, Space, dump, stat};
 
 use super::logging;
 use super::own::Own;
@@ -168,13 +168,13 @@ impl Statistics {
             (Kind::Setting(setting), place) => line(self.get(place, setting)?),
             (Kind::Type, Place::Table(table)) => line(table.kind.number().into()),
             (Kind::Stat, Place::Table(table)) => {
-                let snapshot = self.serving(table)?.with_reader(|source| source.snapshot(table))?;
+                let snapshot = self.serving(table)?.with_reader(|source| {
+                    source.list_cpu_rows(true);
+                    source.snapshot(table)
+                })?;
                 Ok(written(&mut |text| stat::write(&snapshot, text)))
             }
-            (Kind::Json, Place::Table(table)) => {
-                let snapshot = self.serving(table)?.with_reader(|source| source.snapshot(table))?;
-                Ok(documents(&[snapshot]))
-            }
+            (Kind::Json, Place::Table(table)) => documents(self.serving(table)?, std::slice::from_ref(table)),
             (Kind::Json, Place::Sample(sample)) => {
                 let serving = self.serving_of(&sample.name).ok_or_else(|| Error::NotLoaded(file.place.path()))?;
                 let mut on = Vec::with_capacity(sample.tables.len());
@@ -183,8 +183,7 @@ impl Statistics {
                         on.push(Arc::clone(table));
                     }
                 }
-                // Usage that was not pushed yet is looked for once, and not for each table.
-                Ok(documents(&serving.with_reader(|source| source.snapshots(&on))?))
+                documents(serving, &on)
             }
             (Kind::Dump, Place::Table(table)) => {
                 let found = self.serving(table)?.with_reader(|source| source.dump(table))?;
@@ -198,10 +197,15 @@ impl Statistics {
     }
 }
 
-/// The documents of these snapshots, a line each.
-fn documents(snapshots: &[Snapshot]) -> Vec<u8> {
+/// The documents of tables of a family, a line each. Usage that was not pushed yet is looked for once, and not for each table. A
+/// document has no rows of single CPUs.
+fn documents(serving: &Serving, tables: &[Arc<TableInfo>]) -> Result<Vec<u8>, Error> {
+    let snapshots = serving.with_reader(|source| {
+        source.list_cpu_rows(false);
+        source.snapshots(tables)
+    })?;
     let readings: Vec<&dyn Reading> = snapshots.iter().map(|snapshot| snapshot as &dyn Reading).collect();
-    Sink::new(Format::Json, TextOptions::default()).write(&readings, Space::default()).expect("a snapshot is JSON")
+    Ok(Sink::new(Format::Json, TextOptions::default()).write(&readings, Space::default()).expect("a snapshot is JSON"))
 }
 
 /// Makes the report of `self`. This takes about a millisecond.

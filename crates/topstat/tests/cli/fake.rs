@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -104,6 +104,8 @@ pub struct FakeState {
     pub stubborn: Mutex<Option<&'static str>>,
     /// The number of readers that are alive.
     pub readers: Arc<AtomicU32>,
+    /// Whether the rows of every CPU were wanted last.
+    pub cpu_rows: Arc<AtomicBool>,
 }
 
 impl FakeState {
@@ -117,6 +119,7 @@ impl FakeState {
             settings: Mutex::new(tables.iter().map(|table| (table.path(), TableSettings::default())).collect()),
             stubborn: Mutex::default(),
             readers: Arc::default(),
+            cpu_rows: Arc::default(),
         }
     }
 }
@@ -154,7 +157,8 @@ impl State for FakeState {
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
         self.readers.fetch_add(1, Ordering::SeqCst);
         let options = Options { top: self.top, ..Options::default() };
-        Ok(Box::new(FakeSource { options, loaded: Arc::clone(&self.readers), fail_at: None, taken: 0 }))
+        let (loaded, cpu_rows) = (Arc::clone(&self.readers), Arc::clone(&self.cpu_rows));
+        Ok(Box::new(FakeSource { options, loaded, cpu_rows, fail_at: None, taken: 0 }))
     }
 
     fn programs(&self) -> Vec<Program> {
@@ -198,6 +202,7 @@ impl Backend for Fake {
         Ok(Box::new(FakeSource {
             options: options.clone(),
             loaded: Arc::clone(&self.loaded),
+            cpu_rows: Arc::default(),
             fail_at: self.fail_at,
             taken: 0,
         }))
@@ -270,6 +275,7 @@ impl Backend for Fake {
         Ok(Box::new(FakeAccount {
             asked: Arc::clone(&self.asked),
             loaded: Arc::clone(&self.loaded),
+            cpu_rows: Arc::default(),
             fail_at: self.fail_at,
             lossy: self.lossy,
             exact: exact.to_vec(),
@@ -328,6 +334,7 @@ pub fn check(name: &str, outcome: Outcome, found: &str, advice: &str) -> Check {
 struct FakeSource {
     options: Options,
     loaded: Arc<AtomicU32>,
+    cpu_rows: Arc<AtomicBool>,
     fail_at: Option<u64>,
     taken: u64,
 }
@@ -339,6 +346,10 @@ impl Drop for FakeSource {
 }
 
 impl Source for FakeSource {
+    fn list_cpu_rows(&mut self, wanted: bool) {
+        self.cpu_rows.store(wanted, Ordering::SeqCst);
+    }
+
     fn peek(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
         self.snapshot(table)
     }

@@ -19,6 +19,7 @@ mod program;
 mod record;
 mod rooms;
 mod schema;
+mod served;
 mod service;
 mod snmp;
 mod tasks;

@@ -155,6 +155,18 @@ fn the_files_of_a_table() {
     assert_eq!(get("tcp_v4/conns_pps/json", &mut Fake::pinned(2)), console.written(), "the same document as top's");
 }
 
+/// Only `stat` shows them.
+#[test]
+fn a_document_is_made_without_the_rows_of_every_cpu() {
+    let mut fake = Fake::pinned(2);
+    let cpu_rows = Arc::clone(&fake.pinned["inet"].cpu_rows);
+    for (path, wanted) in [("tcp_v4/conns_pps/stat", true), ("tcp_v4/conns_pps/json", false), ("tcp_v4/json", false)] {
+        cpu_rows.store(!wanted, Ordering::SeqCst);
+        get(path, &mut fake);
+        assert_eq!(cpu_rows.load(Ordering::SeqCst), wanted, "{path}");
+    }
+}
+
 #[test]
 fn the_file_of_a_sample_has_the_documents_of_its_tables_that_are_on() {
     let mut fake = Fake::pinned(2);

@@ -14,21 +14,21 @@ use topstat_history::{Gap, Place, Root, log};
 
 use crate::emulated::Terminal;
 
-const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
+pub const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
 /// The longest wait: every step takes far less.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("topstat-record-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 
-    fn history(&self) -> PathBuf {
+    pub fn history(&self) -> PathBuf {
         self.0.join("history")
     }
 
@@ -48,11 +48,16 @@ impl Scratch {
     }
 
     /// Writes a log with these lines, as a recorder on another host would write it.
-    fn log(&self, table: &str, time: SystemTime, lines: &[String]) {
+    fn log(&self, kind: Kind, table: &str, time: SystemTime, lines: &[String]) {
+        self.log_of("elsewhere", kind, table, time, lines);
+    }
+
+    /// As [`Scratch::log`], of this host.
+    pub fn log_of(&self, host: &str, kind: Kind, table: &str, time: SystemTime, lines: &[String]) {
         fs::create_dir_all(self.history()).unwrap();
         let (sample, name) = table.split_once('/').unwrap();
-        let place = Place { host: "elsewhere".into(), sample: sample.into(), table: name.into() };
-        let path = File::of(&self.history(), &place, Kind::Log, time).path;
+        let place = Place { host: host.into(), sample: sample.into(), table: name.into() };
+        let path = File::of(&self.history(), &place, kind, time).path;
         let file = Root::guarded(&self.history()).unwrap().write(&path).unwrap();
         let mut writer = Writer::open(file, &path).unwrap();
         lines.iter().for_each(|line| writer.append(line.as_bytes()).unwrap());
@@ -86,7 +91,7 @@ impl Scratch {
 }
 
 /// A document of a table with one row of this value.
-fn document(time: SystemTime, table: &str, value: u64) -> String {
+pub fn document(time: SystemTime, table: &str, value: u64) -> String {
     let (sample, name) = table.split_once('/').unwrap();
     let time = humantime::format_rfc3339_millis(time);
     format!(
@@ -335,11 +340,11 @@ fn a_history_alone_is_viewed() {
 }
 
 /// 2026-11-21T08:00:00Z
-fn at(seconds: u64) -> SystemTime {
+pub fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_248_000 + seconds)
 }
 
-const TABLE: &str = "tcp_v4/conns_pps";
+pub const TABLE: &str = "tcp_v4/conns_pps";
 
 fn said(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
@@ -353,7 +358,7 @@ fn an_instant_without_a_record_is_a_failure_that_names_the_nearest() {
     let gap = Gap { time: at(1200), from: at(660), reason: "the disk was full".into(), unread: None };
     lines.push(String::from_utf8(gap.line("tcp_v4", "conns_pps")).unwrap());
     lines.extend((1200..=1210).step_by(10).map(|second| document(at(second), TABLE, second)));
-    scratch.log(TABLE, at(0), &lines);
+    scratch.log(Kind::Log, TABLE, at(0), &lines);
     let top = |time: &str| scratch.top(&[TABLE, "--at", &format!("2026-11-21T{time}Z"), "-o", "json"]);
     for (time, value) in [("08:10:09", 600), ("08:11:00", 660), ("08:20:00", 1200), ("08:20:35", 1210)] {
         let (output, text) = top(time);
@@ -375,11 +380,53 @@ fn an_instant_without_a_record_is_a_failure_that_names_the_nearest() {
 #[test]
 fn records_of_another_host_are_shown_with_its_name() {
     let scratch = Scratch::new("elsewhere");
-    scratch.log(TABLE, at(0), &[document(at(0), TABLE, 7)]);
-    for arguments in [&["--at", "2026-11-21T08:00:00Z"][..], &["--from", "2026-11-21T07:00:00Z"]] {
+    scratch.log(Kind::Log, TABLE, at(0), &[document(at(0), TABLE, 7)]);
+    for (arguments, covered) in [
+        (&["--at", "2026-11-21T08:00:00Z"][..], ""),
+        (
+            &["--from", "2026-11-21T07:00:00Z", "--utc"],
+            "topstat: one record of tcp_v4/conns_pps, of 2026-11-21T08:00:00.000Z\n",
+        ),
+    ] {
         let (output, _) = scratch.top(&[&[TABLE], arguments].concat());
         assert!(output.status.success());
-        assert_eq!(said(&output), "topstat: these are records of tcp_v4/conns_pps of elsewhere\n");
+        let expected = format!("topstat: these are records of tcp_v4/conns_pps of elsewhere\n{covered}");
+        assert_eq!(said(&output), expected);
+    }
+}
+
+#[test]
+fn some_seconds_of_the_past_have_the_fine_records() {
+    let scratch = Scratch::new("seconds");
+    let document = |seconds: u64| document(at(seconds), TABLE, 100 + seconds);
+    let lines = |step| (0..1200).step_by(step).map(document).collect::<Vec<_>>();
+    scratch.log(Kind::Log, TABLE, at(0), &lines(10));
+    let (first, second) = (lines(1)[..600].to_vec(), lines(1)[600..].to_vec());
+    scratch.log(Kind::Fine, TABLE, at(0), &first);
+    scratch.log(Kind::Fine, TABLE, at(600), &second);
+    for (arguments, number, first, last) in [
+        // No coarse record is within these four seconds.
+        (&["--to", "2026-11-21T08:00:06Z"][..], 4, 3, 6),
+        (&["--to", "2026-11-21T08:10:03Z"], 601, 3, 603),
+        // A longer time has the coarse records, and with a short INTERVAL the fine ones.
+        (&["--to", "2026-11-21T08:19:00Z"], 114, 10, 1140),
+        (&["2s", "--to", "2026-11-21T08:19:00Z"], 569, 3, 1139),
+        (&["20s", "--to", "2026-11-21T08:00:06Z"], 1, 3, 3),
+    ] {
+        let (output, text) =
+            scratch.top(&[&[TABLE, "-o", "json", "--utc", "--from", "2026-11-21T08:00:03Z"], arguments].concat());
+        let values: Vec<_> =
+            text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
+        let value =
+            |document: Option<&serde_json::Value>| document.unwrap()["rows"][0]["value"].as_u64().unwrap() - 100;
+        let found = (values.len(), value(values.first()), value(values.last()));
+        assert_eq!(found, (number, first, last), "{arguments:?} {}", said(&output));
+        let time = |seconds| humantime::format_rfc3339_millis(at(seconds));
+        let covered = match number {
+            1 => format!("topstat: one record of {TABLE}, of {}\n", time(first)),
+            _ => format!("topstat: {number} records of {TABLE}, from {} to {}\n", time(first), time(last)),
+        };
+        assert!(said(&output).ends_with(&covered), "{}", said(&output));
     }
 }
 
@@ -387,7 +434,7 @@ fn records_of_another_host_are_shown_with_its_name() {
 fn a_file_that_can_not_be_read_is_named_and_the_others_are_shown() {
     let scratch = Scratch::new("corrupt");
     for hour in 0..3 {
-        scratch.log(TABLE, at(hour * 3600), &[document(at(hour * 3600), TABLE, 100 + hour)]);
+        scratch.log(Kind::Log, TABLE, at(hour * 3600), &[document(at(hour * 3600), TABLE, 100 + hour)]);
     }
     let logs = logs(&scratch.history());
     let second = logs.iter().find(|log| log.ends_with("09.jsonl.zst")).unwrap();
@@ -412,7 +459,7 @@ fn nothing_in_a_file_reaches_the_terminal() {
         .replace("\"rx\":1", "\"\\u009bpart\":1");
     let gap = Gap { time: at(0), from: at(0), reason: "\u{1b}[31mreason".into(), unread: None };
     let gap = String::from_utf8(gap.line("tcp_v4", "conns_pps")).unwrap();
-    scratch.log(TABLE, at(0), &[gap, hostile]);
+    scratch.log(Kind::Log, TABLE, at(0), &[gap, hostile]);
     let recording = scratch.0.join("recording");
     let header = r#"{"topstat_events":1,"begun":"2026-11-21T08:00:00Z","kinds":[{"source":"\u001b[31msource","event":"\u001b[31mevent","columns":[{"name":"\u001b[31mcolumn","kind":"id"}],"payload":{"name":"\u001b[31mpayload","list":false}}]}"#;
     let known = r#"{"time":"2026-11-21T08:00:00Z","cpu":0,"seq":0,"source":"\u001b[31msource","event":"\u001b[31mevent","\u001b[31mcolumn":7,"\u001b[31mpayload":"x"}"#;

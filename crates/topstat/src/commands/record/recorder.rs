@@ -182,14 +182,15 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Seals at most one log, so that the next records are not late.
+    /// Seals at most one log, so that the next records are not late: the logs of 100 tables take 100 fine intervals. They are read
+    /// until then.
     fn seal(&mut self) {
         let now = SystemTime::now();
         let hour = topstat_history::layout::begin(now - SETTLED, topstat_history::layout::HOUR);
         if self.hour != Some(hour) {
             self.hour = Some(hour);
             self.to_seal.clear();
-            for (path, recorded) in &self.tables {
+            for (path, recorded) in &mut self.tables {
                 let files = recorded.table.to_seal(now - SETTLED).unwrap_or_default();
                 self.to_seal.extend(files.into_iter().map(|file| (path.clone(), file)));
             }

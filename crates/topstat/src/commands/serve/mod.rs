@@ -53,7 +53,10 @@ fn tables(names: &[String]) -> Vec<String> {
 }
 
 pub fn watch(args: &WatchArgs) -> Result<Exit, Error> {
-    let rule = |text: &String| text.parse::<Rule>().map_err(|wrong| Error::Usage(format!("{text:?}: {wrong}")));
+    let rule = |text: &String| {
+        let rule = text.parse::<Rule>().map_err(|wrong| Error::Usage(format!("{text:?}: {wrong}")))?;
+        Ok::<_, Error>(rule.over(|name| tables(&[name.to_owned()])))
+    };
     let rules = args.conditions.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
     logging::begin(Level::default());
     let stop = Arc::new(AtomicBool::new(false));

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use topstat_history::{Entry, Gap, Grain, History, Place};
 use topstat_model::rfc3339;
@@ -12,18 +12,17 @@ use topstat_serve::{Fault, Record};
 use crate::commands::record;
 use crate::resolve;
 
-/// An instant that is further behind the last record of all was not recorded.
-const NEAR: Duration = Duration::from_secs(30);
-/// Fine records are read for times up to this: as long as they are usually kept.
-const FINE: Duration = Duration::from_secs(600);
-
 /// The record of an instant.
 pub fn at(dir: &Path, table: &str, time: SystemTime) -> Result<Record, Fault> {
     let (history, place) = open(dir, table)?;
     let around = history.around(&place, time, &resolve::shape).map_err(|error| failed(dir, &error))?;
+    let is_late = |last: SystemTime| {
+        let late = history.late(&place, last, &resolve::shape).map_err(|error| failed(dir, &error));
+        late.map(|late| time.duration_since(last).unwrap_or_default() > late)
+    };
     match (around.before, around.gap) {
         (_, Some(gap)) => Ok(of_gap(gap)),
-        (Some(last), None) if around.after.is_none() && time.duration_since(last.time).unwrap_or_default() > NEAR => {
+        (Some(last), None) if around.after.is_none() && is_late(last.time)? => {
             let (then, last) = (rfc3339(time), rfc3339(last.time));
             Err(Fault::Missing(format!("nothing of {table} was recorded at {then}; the last record is of {last}")))
         }
@@ -40,8 +39,7 @@ pub fn range(
     each: &mut dyn FnMut(Record) -> bool,
 ) -> Result<(), Fault> {
     let (history, place) = open(dir, table)?;
-    let short = to.duration_since(from).is_ok_and(|range| range <= FINE);
-    let grain = if short { Grain::Fine } else { Grain::Coarse };
+    let grain = Grain::of(to.duration_since(from).unwrap_or_default(), None);
     let mut each = |entry| {
         each(match entry {
             Entry::Snapshot(snapshot) => Record::Snapshot(snapshot),

@@ -18,12 +18,6 @@ use crate::output::Output;
 use crate::view::{View, catch_signals};
 use crate::{instant, resolve};
 
-/// An instant that is further behind the last record of all was not recorded. If the last two records are further apart, the
-/// limit is twice their distance.
-const NEAR: Duration = Duration::from_secs(30);
-/// For intervals shorter than this, fine records are shown while they are kept.
-const COARSE: Duration = Duration::from_secs(10);
-
 pub fn run(args: &TopArgs, name: &str, color: ColorWhen, console: &mut dyn Console) -> Result<Exit, Error> {
     for (option, given) in [
         ("--period", args.period.is_some()),
@@ -134,13 +128,14 @@ impl When {
             Self::At(time) => return show_at(history, place, *time, shown),
             Self::Range { from, to, every } => (*from, *to, *every),
         };
-        let grain = if every.is_some_and(|every| every < COARSE) { Grain::Fine } else { Grain::Coarse };
-        let (mut next, mut result, mut any) = (from, Ok(()), false);
+        let grain = Grain::of(to.duration_since(from).unwrap_or_default(), every);
+        let (mut next, mut result, mut covered) = (from, Ok(()), None);
         history.range(place, (from, to), grain, &resolve::shape, &mut |entry| {
             match entry {
                 Entry::Gap(gap) => shown.gap(place, &gap),
                 Entry::Snapshot(snapshot) if snapshot.time >= next => {
-                    any = true;
+                    let (number, first, _) = covered.unwrap_or((0_u64, snapshot.time, snapshot.time));
+                    covered = Some((number + 1, first, snapshot.time));
                     next = every.map_or(snapshot.time, |every| after(next, snapshot.time, every));
                     result = shown.snapshot(*snapshot);
                 }
@@ -148,13 +143,15 @@ impl When {
             }
             result.is_ok() && shown.left != Some(0)
         })?;
-        if !any && result.is_ok() {
-            shown.console.note(&format!(
-                "topstat: there are no records of {} from {} to {}",
-                place.path(),
-                rfc3339(from),
-                rfc3339(to)
-            ));
+        if result.is_ok() {
+            let path = place.path();
+            shown.console.note(&match covered {
+                None => format!("topstat: there are no records of {path} from {} to {}", rfc3339(from), rfc3339(to)),
+                Some((1, first, _)) => format!("topstat: one record of {path}, of {}", rfc3339(first)),
+                Some((number, first, last)) => {
+                    format!("topstat: {number} records of {path}, from {} to {}", rfc3339(first), rfc3339(last))
+                }
+            });
         }
         result
     }
@@ -181,7 +178,9 @@ fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown
             shown.exit = Exit::Failed;
             Ok(())
         }
-        (Some(last), None) if after.is_none() && ago(last.time) > late(history, place, last.time)? => {
+        (Some(last), None)
+            if after.is_none() && ago(last.time) > history.late(place, last.time, &resolve::shape)? =>
+        {
             shown.console.note(&format!(
                 "topstat: nothing of {} was recorded at {}; the nearest record is of {}, {} s before",
                 place.path(),
@@ -204,13 +203,6 @@ fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown
             )))
         }
     }
-}
-
-/// How long after the last record the next record counts as missing.
-fn late(history: &History, place: &Place, last: SystemTime) -> Result<Duration, Error> {
-    let before = history.around(place, last - Duration::from_millis(1), &resolve::shape)?.before;
-    let interval = before.and_then(|before| last.duration_since(before.time).ok()).unwrap_or_default();
-    Ok(NEAR.max(2 * interval))
 }
 
 /// The output of records.
