@@ -51,6 +51,7 @@ fn package(apt: &Apt, series: Series) -> Result<Package> {
     for name in &names {
         versions.extend(apt.show(name)?);
     }
-    let missing = || Unavailable(format!("no suite on this host's Debian mirror has the source of Linux {}", series.name()));
+    let missing =
+        || Unavailable(format!("no suite on this host's Debian mirror has the source of Linux {}", series.name()));
     Ok(apt::newest(versions)?.ok_or_else(missing)?)
 }

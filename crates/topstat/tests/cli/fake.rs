@@ -275,7 +275,6 @@ impl Backend for Fake {
         Ok(Box::new(FakeAccount {
             asked: Arc::clone(&self.asked),
             loaded: Arc::clone(&self.loaded),
-            cpu_rows: Arc::default(),
             fail_at: self.fail_at,
             lossy: self.lossy,
             exact: exact.to_vec(),
