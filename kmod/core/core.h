@@ -50,7 +50,7 @@ static inline u64 *tt_sums(struct topstat_object *o)
 	return tt_count(o)->sum;
 }
 
-/* What an object of this type has in `abi`. */
+/* The value of `abi` in objects of this type. */
 static inline u32 tt_abi(u32 type)
 {
 	return TOPSTAT_OBJECT_ABI | type << 8;
@@ -67,7 +67,7 @@ struct topstat_table {
 	ts_view view;
 	u64 instance; /* see struct topstat_object */
 	u32 object_abi; /* `abi` of its objects */
-	struct topstat_table *sums; /* the table of sums, which is the second one of the bank; NULL: there is none */
+	struct topstat_table *sums; /* the table of sums, which is the second one of the bank; or NULL */
 	atomic64_t ids;
 	/* A push does not read the other fields. */
 	struct list_head list;
@@ -190,6 +190,7 @@ u32 tt_entries_for(u32 top);
 void tt_values_of(const struct topstat_table *t, struct tt_values *v);
 int tt_values_set(struct topstat_table *t, const struct tt_values *v);
 void tt_key(const struct topstat_table *t, bool enabled);
+void tt_distrust(struct topstat_table *t);
 int tt_switch_root(bool enabled);
 int tt_parse(const char *text, size_t length, u32 least, u32 most, u32 *value);
 

@@ -78,14 +78,28 @@ static void take_late(struct topstat_object *o)
 	}
 }
 
+/* Count the object as found by the refill that is under way, once: it was ordered, or has ended. See tt_refill(). */
+static void find(struct topstat_table *t, struct topstat_object *o, u64 id)
+{
+	u64 refill = READ_ONCE(t->refills);
+
+	if (id <= READ_ONCE(t->refill_to) && xchg(&o->refill, refill) != refill)
+		atomic64_inc(&t->refilled);
+}
+
 /* O4: returns true to one caller only. The caller has preemption off, which keeps the table. */
 static bool end(struct topstat_table *t, struct topstat_object *o)
 {
+	u64 id;
+
 	lockdep_assert_preemption_disabled();
-	if (!xchg(&o->id, 0))
+	id = xchg(&o->id, 0);
+	if (!id)
 		return false;
-	if (t)
+	if (t) {
 		ts_add(&t->census.ended, 1);
+		find(t, o, id);
+	}
 	return true;
 }
 
@@ -377,8 +391,8 @@ bool topstat_object_attach(struct topstat_table *t, struct topstat_object *o)
 		if (h.sums)
 			order_sums(&h, claimed, o, id);
 		ts_bank_leave(h.bank, claimed);
-		if (id <= READ_ONCE(t->refill_to))
-			atomic64_inc(&t->refilled);
+		if (id)
+			find(t, o, id);
 	}
 	leave();
 	return ready;

@@ -289,7 +289,7 @@ static void clear_missed(void *arg)
  */
 bool tt_refill(struct topstat_table *t)
 {
-	u64 begun, ended, alive, found;
+	u64 ended, alive, found, to;
 	u32 cpu;
 
 	t = tt_of(t);
@@ -299,9 +299,11 @@ bool tt_refill(struct topstat_table *t)
 	smp_wmb(); /* a reader that sees a bound cleared sees the refill: pairs with tt_snapshot_take() */
 	atomic64_set(&t->refilled, 0);
 	ended = READ_ONCE(t->census.ended);
-	smp_rmb(); /* objects that have ended have begun */
-	begun = READ_ONCE(t->census.begun);
-	WRITE_ONCE(t->refill_to, atomic64_read(&t->ids));
+	smp_rmb(); /* an object that has ended had an id */
+	to = atomic64_read(&t->ids);
+	/* All objects up to this id have to be found, but for those that have ended. An object that ends just now may be missed. */
+	WRITE_ONCE(t->refill_to, to);
+	alive = to - ended;
 	for_each_possible_cpu(cpu) {
 		struct ts_table *tables[2] = {
 			/* A dynamic table forgets its bounds within a period. */
@@ -316,19 +318,22 @@ bool tt_refill(struct topstat_table *t)
 	t->each(t, t->sample->info.private);
 	WRITE_ONCE(t->refill_to, 0);
 	found = atomic64_read(&t->refilled);
-	alive = begun - ended;
-	ended = READ_ONCE(t->census.ended) - ended;
-	alive -= min(alive, ended);
-	if (found < alive) {
-		/* Readers would do in vain what takes the longer, the more objects there are. */
-		WRITE_ONCE(t->refill_next, get_jiffies_64() + HZ);
-		if (!test_and_set_bit(TT_LOST, &t->said) || tt_debug)
-			pr_warn("topstat: %s/%s counts %llu objects that its module has not attached: freed without topstat_object_dead()?\n",
-				t->sample->info.name, t->name, alive - found);
-	} else {
+	if (found >= alive) {
 		WRITE_ONCE(t->complete, true);
 		if (t->sums)
 			WRITE_ONCE(t->sums->complete, true);
+	} else {
+		/* The objects that were left out have no bound. */
+		if (tt_is_static(t))
+			tt_distrust(t);
+		if (t->sums)
+			tt_distrust(t->sums);
+		/* Readers would do in vain what takes the longer, the more objects there are. */
+		WRITE_ONCE(t->refill_next, get_jiffies_64() + HZ);
+		ended = READ_ONCE(t->census.ended) - ended;
+		if (found + ended < alive && (!test_and_set_bit(TT_LOST, &t->said) || tt_debug))
+			pr_warn("topstat: %s/%s counts %llu objects that its module has not attached: freed without topstat_object_dead()?\n",
+				t->sample->info.name, t->name, alive - found - ended);
 	}
 	smp_wmb(); /* a reader that sees the end of the refill sees all its bounds */
 	WRITE_ONCE(t->refills, t->refills + 1);

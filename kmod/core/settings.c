@@ -87,8 +87,11 @@ static void set_quiet(struct ts_config *of_bank)
 			WRITE_ONCE(of_bank[i].quiet, quiet);
 }
 
-/* During the delay, objects have grown without being ordered: nothing is proven until a period has passed (T5). */
-static void distrust(struct topstat_table *t)
+/*
+ * Objects may have grown without being ordered: nothing is proven until a period has passed (T5), in a static table until all
+ * objects were ordered again.
+ */
+void tt_distrust(struct topstat_table *t)
 {
 	u32 cpu, i;
 
@@ -146,7 +149,7 @@ int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
 	/* Objects have grown without being ordered, or do so from now on: see topstat_table_set_enabled(). */
 	if ((before && !c.delay) || (t->of && was_enabled != c.enabled && !begins))
-		distrust(t);
+		tt_distrust(t);
 	tt_key(t, c.enabled);
 	return 0;
 }

@@ -64,7 +64,7 @@ struct topstat_table;
  * @id: its number in the table; 0: it has no number
  * @self: its own address
  * @quiet: the time until which a push only adds to sums
- * @pad: zero
+ * @refill: the number of the latest pass over all objects that has found it
  *
  * Objects are plain data: they refer to nothing in topstat.ko, so an object may outlive topstat.ko. One table counts an object.
  * The caller neither reads nor writes any field, and does not move the object.
@@ -83,7 +83,7 @@ struct topstat_object {
 	u64 id;
 	u64 self;
 	u64 quiet;
-	u64 pad;
+	u64 refill;
 };
 
 /**

@@ -1,7 +1,7 @@
 #!/usr/bin/perl
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# For scripts/kmod-patch: writes the comments of a file as the kernel's style has them. A comment of several lines has its
-# beginning and its end on lines of their own, no comment of several lines is behind code, and no line is longer than 100 bytes.
+# For scripts/kmod-patch: writes the comments of a file as the kernel's style has them. In a comment of several lines, the first
+# and the last line have no text; no such comment is behind code; and no line is longer than 100 bytes.
 use strict;
 use warnings;
 
