@@ -289,6 +289,8 @@ impl Feed for LiveFeed<'_> {
         let mut all: Vec<_> =
             topstat_kernel::families().iter().flat_map(tables).map(|info| meta(&info)).filter(there).collect();
         sort(&mut all);
+        // Tables that have nothing to show come last.
+        all.sort_by_cached_key(|table| switched_off(table).is_err());
         all
     }
 
