@@ -165,3 +165,8 @@ pub trait Feed {
     /// When the snapshot can't be saved; the error says why.
     fn save(&mut self, snapshot: &Snapshot) -> Result<String, String>;
 }
+
+/// A text as one word of a shell's command, such as a value in [`Origin::options`].
+pub fn quoted(text: impl std::fmt::Display) -> String {
+    format!("'{}'", text.to_string().replace('\'', "'\\''"))
+}

@@ -10,7 +10,7 @@ use ratatui::layout::{Position, Rect};
 use topstat_model::filter::Filter;
 use topstat_model::{Field, Snapshot, TableType, names, rfc3339};
 
-use crate::feed::{Cost, Origin, Setting, TableMeta};
+use crate::feed::{Cost, Origin, Setting, TableMeta, quoted};
 use crate::host::{Host, Hosts};
 use crate::keys::{self, Action};
 use crate::now::{Line, Panel};
@@ -514,7 +514,7 @@ impl App {
             None => line += &self.origin.options,
         }
         if !self.filter.is_empty() {
-            line += &format!(" --filter '{}'", self.filter.text().replace('\'', "'\\''"));
+            line += &format!(" --filter {}", quoted(self.filter.text()));
         }
         line
     }

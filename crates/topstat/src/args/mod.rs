@@ -16,7 +16,7 @@ pub mod view;
 pub mod why;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
@@ -25,6 +25,7 @@ use clap_complete::Shell;
 use topstat_kernel::{DEFAULT_TOP, MAX_TOP};
 use topstat_model::Format;
 use topstat_model::typeset::escape;
+use topstat_tui::feed::quoted;
 
 use crate::config::{self, Config};
 use crate::error::Error;
@@ -230,7 +231,7 @@ impl Pins {
 
     /// The option as it was given, after a blank; empty where it was not given.
     pub fn option(&self) -> String {
-        self.dir.as_deref().map_or(String::new(), |dir| format!(" --pins {}", quoted(dir)))
+        self.dir.as_deref().map_or(String::new(), |dir| format!(" --pins {}", quoted(dir.display())))
     }
 }
 
@@ -261,13 +262,8 @@ impl Mount {
 
     /// As [`Pins::option`].
     pub fn option(&self) -> String {
-        self.dir.as_deref().map_or(String::new(), |dir| format!(" --mount {}", quoted(dir)))
+        self.dir.as_deref().map_or(String::new(), |dir| format!(" --mount {}", quoted(dir.display())))
     }
-}
-
-/// A path as a word of a shell's command.
-pub fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
 fn which_table() -> String {

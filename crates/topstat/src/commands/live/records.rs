@@ -6,11 +6,10 @@ use std::time::SystemTime;
 
 use topstat_history::{Entry, History, Outlines, Place};
 use topstat_model::{Snapshot, rfc3339};
-use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
+use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings, quoted};
 use topstat_tui::{Feed, TableMeta};
 
 use super::tables::{meta, save, sort};
-use crate::args::quoted;
 use crate::args::record::DEFAULT_HISTORY;
 use crate::commands::record;
 use crate::error::Error;
@@ -33,7 +32,7 @@ impl Records {
     pub fn options(&self) -> String {
         let mut options = String::new();
         if self.dir != Path::new(DEFAULT_HISTORY) {
-            options += &format!(" --history {}", quoted(&self.dir));
+            options += &format!(" --history {}", quoted(self.dir.display()));
         }
         if let Some(host) = &self.host {
             options += &format!(" --recorded-on {host}");
