@@ -85,7 +85,7 @@ test: ## Install what is missing, and run what decides whether a change may land
 
 .PHONY: test-all
 test-all: ## Run every test there is, for two hours (ALL_SECONDS=600); what has passed is not run again. In target/test-all.md
-	@scripts/setup build test lint vm fuzz fresh
+	@scripts/setup build test lint vm fuzz fresh patches
 	$(CI_BUILD) --bin topstat-gate
 	@PATH="$(PYTHON_ENV)/bin:$$PATH" $(CI)/topstat-gate $(if $(AGAIN),--again) all --seconds $(ALL_SECONDS) $(ALL)
 
@@ -199,6 +199,7 @@ kmod-test: ## Test the kernel module in guests: on 5.10, 6.1 and newest, and on 
 
 .PHONY: kmod-patch
 kmod-patch: ## Write topstat.ko as patches for a kernel, to target/kmod-patch: for Debian's source of KERNEL=6.1, or SOURCE=DIR; KUNIT=1 tests them
+	@scripts/setup build patches
 	@[ -n "$(SOURCE)" ] || $(CI_BUILD) --bin topstat-vm
 	@TOPSTAT_VM=$(VM) scripts/kmod-patch $(or $(SOURCE),$(KERNEL),newest) $(TARGET)/kmod-patch $(if $(KUNIT),--kunit)
 

@@ -88,7 +88,7 @@ struct topstat_table {
 	u32 refills; /* is odd during a refill */
 	u64 refill_next; /* jiffies: no refill begins before */
 	u64 refill_to; /* objects of at most this id are counted … */
-	atomic64_t refilled; /* … here when they are attached */
+	atomic64_t refilled; /* … here when they are attached or end */
 	atomic64_t misused[TT_LOST]; /* losses by its user's mistakes: TT_CUT, TT_FOREIGN, TT_BROKEN */
 	unsigned long said; /* bits of enum tt_lost: the kernel's log has a message of this kind; bit TT_LOST: of a refill */
 	struct mutex told_lock; /* of `told` */
@@ -113,7 +113,6 @@ extern struct mutex tt_lock;
 extern struct list_head tt_samples;
 extern bool tt_enabled;
 extern bool tt_debug;
-extern bool tt_dead_said; /* the log says that topstat_object_dead() was called for what is no object */
 
 /* The existing table that has this number; or NULL. The caller has preemption off, which keeps the table. */
 struct topstat_table *tt_live(u64 instance);
@@ -138,6 +137,14 @@ static inline bool tt_is_static(const struct topstat_table *t)
 static inline struct topstat_table *tt_of(struct topstat_table *t)
 {
 	return t->of ? t->of : t;
+}
+
+/* The table and its table of sums know all objects that earlier tables have counted. */
+static inline void tt_complete(struct topstat_table *t)
+{
+	WRITE_ONCE(t->complete, true);
+	if (t->sums)
+		WRITE_ONCE(t->sums->complete, true);
 }
 
 static inline const struct ts_census *tt_census(struct topstat_table *t)

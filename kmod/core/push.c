@@ -38,7 +38,7 @@ static_assert(!offsetof(struct ts_window, sum) && !offsetof(struct ts_count, sum
 /* Windows begin a cache line. */
 static_assert(TT_VALUE_AT % 64 == 0);
 
-/* A table on the CPU that runs, with preemption off, which keeps the table: topstat_table_del() waits until no CPU is here. */
+/* A table on the CPU that runs. The caller has preemption off, which keeps the table: topstat_table_del() waits for it. */
 struct here {
 	struct topstat_table *t;
 	struct ts_bank *bank;
@@ -48,21 +48,15 @@ struct here {
 	u32 generation;
 };
 
-/* Pairs with leave(). */
 static __always_inline void come(struct here *h, struct topstat_table *t)
 {
-	h->bank = tt_bank(t, get_cpu());
+	h->bank = tt_bank(t, smp_processor_id());
 	h->t = t;
 	h->on = ts_bank_table(h->bank, OWN, t->stride);
 	h->sums = t->sums ? ts_bank_table(h->bank, SUMS, t->stride) : NULL;
 	h->now = get_jiffies_64();
 	h->generation = READ_ONCE(t->settings->generation);
 	ts_bank_to(h->bank, t->stride, t->bank_config, h->generation, h->now);
-}
-
-static __always_inline void leave(void)
-{
-	put_cpu();
 }
 
 /* O3 */
@@ -183,11 +177,17 @@ static void enter(const struct here *h, struct topstat_object *o)
 	take_late(o);
 }
 
+/* P1: before the amount is added to an object. */
+static __always_inline void count_sums(const struct here *h, u32 part, u64 amount)
+{
+	if (h->sums)
+		ts_add(&h->sums->total.sum[part & 1], amount);
+}
+
 static void count_total(const struct here *h, u32 part, u64 amount)
 {
 	ts_push_total(h->on, &h->bank->tick[OWN], part, amount);
-	if (h->sums)
-		ts_add(&h->sums->total.sum[part & 1], amount);
+	count_sums(h, part, amount);
 }
 
 /* O5: refuse a push to an object that the table can't count. */
@@ -292,8 +292,7 @@ static u64 push_ordered(const struct here *h, struct topstat_object *o, u32 part
 	int claimed = ts_bank_enter(h->bank);
 	u32 ordered;
 
-	if (h->sums) /* P1 */
-		ts_add(&h->sums->total.sum[part & 1], amount);
+	count_sums(h, part, amount);
 	if (tt_is_static(t)) {
 		value = ts_push_static(h->on, tick, t->config, t->view, claimed, o->self, id, tt_count(o), part, amount);
 		ordered = tt_count(o)->ordered;
@@ -328,8 +327,7 @@ static __always_inline u64 push(const struct here *h, struct topstat_object *o, 
 		ts_push_static_quiet(h->on, tt_count(o), part, amount);
 		return tt_sums(o)[0] + tt_sums(o)[1];
 	}
-	if (h->sums) /* P1 */
-		ts_add(&h->sums->total.sum[part & 1], amount);
+	count_sums(h, part, amount);
 	ts_push_quiet(h->on, tick, tt_window(o), part, amount);
 	return ts_window_now(tt_window(o), tick);
 }
@@ -345,7 +343,6 @@ u64 topstat_push(struct topstat_table *t, struct topstat_object *o, u64 amount, 
 	if (READ_ONCE(t->config->enabled)) {
 		come(&h, t);
 		value = push(&h, o, amount, part);
-		leave();
 	}
 	preempt_enable();
 	return value;
@@ -364,7 +361,6 @@ void topstat_push_batch(struct topstat_table *t, const struct topstat_amount *am
 		come(&h, t);
 		for (i = 0; i < count; i++)
 			push(&h, amounts[i].object, amounts[i].amount, amounts[i].part);
-		leave();
 	}
 	preempt_enable();
 }
@@ -379,6 +375,7 @@ bool topstat_object_attach(struct topstat_table *t, struct topstat_object *o)
 
 	if (IS_ERR_OR_NULL(t))
 		return false;
+	preempt_disable();
 	come(&h, t);
 	ready = make_ready(&h, o, 0, 0);
 	if (ready) {
@@ -394,18 +391,15 @@ bool topstat_object_attach(struct topstat_table *t, struct topstat_object *o)
 		if (id)
 			find(t, o, id);
 	}
-	leave();
+	preempt_enable();
 	return ready;
 }
 EXPORT_SYMBOL_GPL(topstat_object_attach);
 
 void topstat_table_complete(struct topstat_table *t)
 {
-	if (IS_ERR_OR_NULL(t) || t->each)
-		return;
-	WRITE_ONCE(t->complete, true);
-	if (t->sums)
-		WRITE_ONCE(t->sums->complete, true);
+	if (!IS_ERR_OR_NULL(t) && !t->each)
+		tt_complete(t);
 }
 EXPORT_SYMBOL_GPL(topstat_table_complete);
 
@@ -422,23 +416,23 @@ static void forget(const struct here *h, const struct topstat_object *o)
 
 void topstat_object_dead(struct topstat_object *o)
 {
+	static bool said;
 	struct topstat_table *t;
 	struct here h;
 
 	if (!is_of_this_abi(o)) {
-		if (tt_debug || !tt_dead_said)
+		if (tt_debug || !said)
 			tt_mistake("topstat: what is said to have ended is no object: not initialised, zeroed or overwritten\n");
-		tt_dead_said = true;
+		said = true;
 		return;
 	}
-	preempt_disable(); /* keeps the table, as come() does */
+	preempt_disable(); /* keeps the table */
 	WRITE_ONCE(o->dead, 1);
 	smp_mb(); /* O4: pairs with the swap of the id in enter() */
 	t = tt_live(READ_ONCE(o->table) & ~ENTERING);
 	if (end(t, o) && t) {
 		come(&h, t);
 		forget(&h, o);
-		leave();
 	}
 	preempt_enable();
 }
@@ -455,6 +449,7 @@ bool topstat_object_value(struct topstat_table *t, struct topstat_object *o, u64
 	parts[1] = 0;
 	if (IS_ERR_OR_NULL(t))
 		return false;
+	preempt_disable();
 	come(&h, tt_of(t));
 	if (READ_ONCE(o->abi) != h.t->object_abi || READ_ONCE(o->table) != h.t->instance || READ_ONCE(o->dead)) {
 		/* Not known. */
@@ -468,7 +463,7 @@ bool topstat_object_value(struct topstat_table *t, struct topstat_object *o, u64
 		parts[1] = value.part[1];
 		known = true;
 	}
-	leave();
+	preempt_enable();
 	return known;
 }
 EXPORT_SYMBOL_GPL(topstat_object_value);
@@ -491,13 +486,14 @@ bool topstat_object_reset(struct topstat_object *o)
 	if (!reset)
 		return false;
 	synchronize_rcu(); /* O3: pushes that have seen `table` without ENTERING have preemption off, and have ended now */
+	preempt_disable();
 	come(&h, t);
 	if (end(t, o))
 		forget(&h, o);
 	tt_sums(o)[0] = 0;
 	tt_sums(o)[1] = 0;
 	enter(&h, o);
-	leave();
+	preempt_enable();
 	return true;
 }
 EXPORT_SYMBOL_GPL(topstat_object_reset);

@@ -43,7 +43,6 @@ MODULE_PARM_DESC(selftest, "test the engine before the module is loaded, and ref
 bool tt_debug;
 module_param_named(debug, tt_debug, bool, 0644);
 MODULE_PARM_DESC(debug, "log all mistakes of modules that use topstat.h, with the callers (default: 0)");
-bool tt_dead_said;
 
 /* Names become files, JSON keys and titles: the allowed characters need no escapes in any of them. */
 static bool is_name(const char *name)
@@ -200,12 +199,14 @@ static void share_bank(struct topstat_table *sums, const struct topstat_table *t
 	sums->view = ts_view_of(entries - 1, TS_STATIC, TT_VALUE_AT, offsetof(struct topstat_object, id));
 }
 
+/* Also frees the table of sums, which uses the memory of this table. */
 static void free_table(struct topstat_table *t)
 {
-	if (!t->sample->observed && !t->of) {
+	if (!t->sample->observed) {
 		vfree(t->banks);
 		kfree(t->settings);
 	}
+	kfree(t->sums);
 	kfree(t);
 }
 
@@ -319,9 +320,7 @@ bool tt_refill(struct topstat_table *t)
 	WRITE_ONCE(t->refill_to, 0);
 	found = atomic64_read(&t->refilled);
 	if (found >= alive) {
-		WRITE_ONCE(t->complete, true);
-		if (t->sums)
-			WRITE_ONCE(t->sums->complete, true);
+		tt_complete(t);
 	} else {
 		/* The objects that were left out have no bound. */
 		if (tt_is_static(t))
@@ -361,8 +360,6 @@ static void delete_table(struct topstat_table *t)
 	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
 	mutex_unlock(&tt_lock);
 	synchronize_rcu(); /* pushes, and all users of tt_live(), run with preemption off */
-	if (t->sums)
-		free_table(t->sums);
 	free_table(t);
 }
 
@@ -452,7 +449,6 @@ static struct topstat_table *add_table(struct topstat_sample *s, const struct to
 	tt_refill(t);
 	return t;
 fail:
-	kfree(t->sums);
 	free_table(t);
 	return ERR_PTR(error);
 }

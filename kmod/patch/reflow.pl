@@ -1,11 +1,11 @@
 #!/usr/bin/perl
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # For scripts/kmod-patch: writes the comments of a file as the kernel's style has them. In a comment of several lines, the first
-# and the last line have no text; no such comment is behind code; and no line is longer than 100 bytes.
+# and the last line have no text; no such comment is behind code; and no line is longer than the argument says, in bytes.
 use strict;
 use warnings;
 
-my $MAX = 100;
+my $MAX = shift;
 
 sub width {
 	my ($text) = @_;

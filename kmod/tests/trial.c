@@ -13,8 +13,9 @@
  *	zero TABLE OBJECT AMOUNT	zeroes the object, and pushes it
  *	copy TABLE OBJECT TO AMOUNT	copies the object to the place of another one, and pushes the copy
  *	again TABLE OBJECT		initialises the object once more, as if its memory had been freed and used for another
- *	object overwrite TABLE OBJECT BYTES	overwrites this number of bytes of a freed object: in `sum`, the first 16 are its
- *	sums dead TABLE OBJECT		ends the object; the next push initialises it anew
+ *					object
+ *	overwrite TABLE OBJECT BYTES	overwrites this number of bytes of a freed object: in `sum`, the first 16 are its sums
+ *	dead TABLE OBJECT		ends the object; the next push initialises it anew
  *	batch TABLE OBJECT AMOUNT	pushes the amount to this object and to the next seven, at once
  *	keyed TABLE OBJECT AMOUNT	pushes the amount if the key of `rate` is on
  *	reset TABLE OBJECT		begins the object's values anew
