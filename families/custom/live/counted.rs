@@ -280,9 +280,10 @@ fn functions_of_the_kernel() {
     assert_eq!(found.total, 50 * 77);
 }
 
-/// A sample stands for its period: the sum is the CPU time of this process.
+/// A sample stands for its period: the sum is the CPU time of this thread. Other threads of the process may be those of other tests.
 fn samples_of_a_clock() {
-    let mut source = watch("perf:cpu-clock:1ms by pid where pid = $PID");
+    let tid = rustix::thread::gettid();
+    let mut source = watch(&format!("perf:cpu-clock:1ms by tid where tid = {tid}"));
     let before = topstat_live::own_cpu_time();
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {

@@ -16,7 +16,7 @@ use topstat_live::{Case, Counts, Key, Nest, Role, Watch, alone, harness, note, p
 pub fn cases() -> Vec<Case> {
     vec![
         alone!(Fills: connections_under_load, Root),
-        alone!(Fills: datagrams_from_one_way_to_the_other, Root; EveryKernel),
+        alone!(Fills: datagrams_from_one_way_to_the_other, Root; EveryKernel, Gate),
     ]
 }
 
@@ -57,14 +57,7 @@ impl Pairs {
 
     /// Waits for delayed acknowledgements, and returns the counts after that.
     fn settled(&self) -> Vec<(Key, Counts)> {
-        loop {
-            let before = self.counts();
-            std::thread::sleep(pace::patience(Duration::from_millis(100)));
-            let after = self.counts();
-            if before == after {
-                return after;
-            }
-        }
+        truth::at_rest(|| self.counts())
     }
 }
 

@@ -129,13 +129,18 @@ pub fn read(load: &Load) -> Truth {
 /// A little more than a delayed acknowledgement waits at most (TCP_DELACK_MAX is 200 ms).
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Reads TCP_INFO once no data is in flight: when it stays unchanged for longer than an acknowledgement is ever delayed.
+/// Reads TCP_INFO once no data is in flight.
 pub fn settled(load: &Load) -> Truth {
+    at_rest(|| read(load))
+}
+
+/// Reads counters of connections until they stay unchanged for longer than an acknowledgement is ever delayed.
+pub fn at_rest<T: PartialEq>(read: impl Fn() -> T) -> T {
     let begun = Instant::now();
-    let mut before = read(load);
+    let mut before = read();
     loop {
         std::thread::sleep(QUIET);
-        let now = read(load);
+        let now = read();
         if now == before {
             return now;
         }

@@ -39,8 +39,9 @@ impl RankedFamily {
     /// The family of a state with these constants and these programs: only the build that made a state can go on with it.
     #[must_use]
     pub fn made_with(&self, constants: &[u8], is_there: impl Fn(&str) -> bool) -> Self {
-        let number = self.ranked.constants.read(Constant::Build, constants);
-        Self { made_by: number.map(|number| self.ranked.builds.numbered(number, is_there)), ..self.clone() }
+        // All builds of a family without this field have the number 0.
+        let number = self.ranked.constants.read(Constant::Build, constants).unwrap_or(0);
+        Self { made_by: Some(self.ranked.builds.numbered(number, is_there)), ..self.clone() }
     }
 
     fn which(&self) -> Which {
