@@ -48,6 +48,7 @@ pub mod filter;
 pub mod histograms;
 pub mod interval;
 pub mod json;
+mod merged;
 pub mod names;
 mod sink;
 mod snapshot;

@@ -4,5 +4,6 @@
 mod counters;
 mod fixtures;
 mod golden;
+mod merged;
 mod outputs;
 mod properties;

@@ -51,6 +51,8 @@ pub struct Fake {
     pub refuse: bool,
     /// The number of the snapshot that fails.
     pub fail_at: Option<u64>,
+    /// The tables of IPv6 have another period than those of IPv4.
+    pub apart: bool,
     /// The results of a check.
     pub checks: Vec<Check>,
     /// The state that a daemon has pinned, by family.
@@ -158,7 +160,7 @@ impl State for FakeState {
         self.readers.fetch_add(1, Ordering::SeqCst);
         let options = Options { top: self.top, ..Options::default() };
         let (loaded, cpu_rows) = (Arc::clone(&self.readers), Arc::clone(&self.cpu_rows));
-        Ok(Box::new(FakeSource { options, loaded, cpu_rows, fail_at: None, taken: 0 }))
+        Ok(Box::new(FakeSource { options, loaded, cpu_rows, fail_at: None, apart: false, taken: 0 }))
     }
 
     fn programs(&self) -> Vec<Program> {
@@ -204,6 +206,7 @@ impl Backend for Fake {
             loaded: Arc::clone(&self.loaded),
             cpu_rows: Arc::default(),
             fail_at: self.fail_at,
+            apart: self.apart,
             taken: 0,
         }))
     }
@@ -335,6 +338,7 @@ struct FakeSource {
     loaded: Arc<AtomicU32>,
     cpu_rows: Arc<AtomicBool>,
     fail_at: Option<u64>,
+    apart: bool,
     taken: u64,
 }
 
@@ -404,7 +408,7 @@ impl Source for FakeSource {
             kind: table.kind,
             unit: table.unit,
             value_name: table.value_name.clone(),
-            period_ms: self.options.period_ms,
+            period_ms: self.options.period_ms + u32::from(self.apart && table.sample.ends_with("_v6")),
             delay_ms: self.options.delay_ms,
             elapsed: None,
             top: self.options.top,

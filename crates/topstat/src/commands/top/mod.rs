@@ -129,9 +129,17 @@ impl Tables<'_> {
     }
 }
 
+/// The tables of a common name, such as `tcp/conns_bps`, as one ranking of the sample `tcp`. Tables whose settings differ stay
+/// apart.
+fn one_ranking(name: &str, of: Vec<Snapshot>) -> Vec<Snapshot> {
+    let sample = name.split('/').next().unwrap_or(name);
+    Snapshot::merged(sample, of).map_or_else(|apart| apart, |merged| vec![merged])
+}
+
 impl Watched for Tables<'_> {
     fn read(&mut self) -> Result<(), Error> {
         let snapshots = self.source.snapshots(&self.plan.tables)?;
+        let snapshots = one_ranking(&self.plan.name, snapshots);
         self.last = snapshots.into_iter().map(|snapshot| self.shown(snapshot)).collect::<Result<_, _>>()?;
         Ok(())
     }

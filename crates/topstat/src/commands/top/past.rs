@@ -9,6 +9,7 @@ use topstat_kernel::TableInfo;
 use topstat_model::{Snapshot, rfc3339};
 
 use super::filter::Filters;
+use super::one_ranking;
 use crate::args::record::PastArgs;
 use crate::args::{ColorWhen, TopArgs};
 use crate::commands::record;
@@ -48,14 +49,20 @@ pub fn run(args: &TopArgs, name: &str, color: ColorWhen, console: &mut dyn Conso
         exit: Exit::Done,
         console,
     };
-    let mut found = false;
+    let (mut found, mut at) = (false, Vec::new());
     for table in &tables {
         let Some(place) = place(&history, table, &args.past)? else { continue };
         found = true;
         if place.host != record::host() {
             shown.console.note(&format!("topstat: these are records of {place}"));
         }
-        when.show(&history, &place, &mut shown)?;
+        match &when {
+            When::At(time) => at.extend(take_at(&history, &place, *time, &mut shown)?),
+            When::Range(range) => range.show(&history, &place, &mut shown)?,
+        }
+    }
+    for snapshot in one_ranking(name, at) {
+        shown.snapshot(snapshot)?;
     }
     if found {
         Ok(shown.exit)
@@ -97,7 +104,13 @@ fn place(history: &History, table: &TableInfo, args: &PastArgs) -> Result<Option
 /// The times whose records are wanted.
 enum When {
     At(SystemTime),
-    Range { from: SystemTime, to: SystemTime, every: Option<Duration> },
+    Range(Range),
+}
+
+struct Range {
+    from: SystemTime,
+    to: SystemTime,
+    every: Option<Duration>,
 }
 
 impl When {
@@ -120,14 +133,13 @@ impl When {
                 rfc3339(to)
             )));
         }
-        Ok(Self::Range { from, to, every: args.interval })
+        Ok(Self::Range(Range { from, to, every: args.interval }))
     }
+}
 
+impl Range {
     fn show(&self, history: &History, place: &Place, shown: &mut Shown<'_>) -> Result<(), Error> {
-        let (from, to, every) = match self {
-            Self::At(time) => return show_at(history, place, *time, shown),
-            Self::Range { from, to, every } => (*from, *to, *every),
-        };
+        let &Self { from, to, every } = self;
         let grain = Grain::of(to.duration_since(from).unwrap_or_default(), every);
         let (mut next, mut result, mut covered) = (from, Ok(()), None);
         history.range(place, (from, to), grain, &resolve::shape, &mut |entry| {
@@ -164,7 +176,13 @@ fn after(first: SystemTime, time: SystemTime, every: Duration) -> SystemTime {
     first + every * u32::try_from(missed + 1).unwrap_or(u32::MAX)
 }
 
-fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown<'_>) -> Result<(), Error> {
+/// The record of an instant. `None`: nothing was recorded then, which is said.
+fn take_at(
+    history: &History,
+    place: &Place,
+    time: SystemTime,
+    shown: &mut Shown<'_>,
+) -> Result<Option<Snapshot>, Error> {
     let Around { before, gap, after } = history.around(place, time, &resolve::shape)?;
     let ago = |record: SystemTime| time.duration_since(record).unwrap_or_default();
     match (before, gap) {
@@ -176,7 +194,7 @@ fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown
                 shown.console.note(&format!("topstat: the nearest records are of {}", nearest.join(" and ")));
             }
             shown.exit = Exit::Failed;
-            Ok(())
+            Ok(None)
         }
         (Some(last), None)
             if after.is_none() && ago(last.time) > history.late(place, last.time, &resolve::shape)? =>
@@ -189,9 +207,9 @@ fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown
                 ago(last.time).as_secs()
             ));
             shown.exit = Exit::Failed;
-            Ok(())
+            Ok(None)
         }
-        (Some(snapshot), None) => shown.snapshot(*snapshot),
+        (Some(snapshot), None) => Ok(Some(*snapshot)),
         (None, None) => {
             let since = history.first(place, &resolve::shape)?;
             let since = since.map(|first| format!(", which begin at {}", rfc3339(first)));

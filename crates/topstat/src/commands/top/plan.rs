@@ -17,7 +17,9 @@ use crate::resolve;
 /// The validated arguments.
 #[derive(Debug)]
 pub struct Plan {
-    /// The tables, shown one after the other.
+    /// The name of the table, or of several tables: `tcp/conns_bps`.
+    pub name: String,
+    /// The tables, shown as one ranking.
     pub tables: Vec<Arc<TableInfo>>,
     /// How to load them.
     pub options: Options,
@@ -97,6 +99,7 @@ impl Plan {
             output,
             rows: args.rows,
             filters: Filters::new(args, &tables)?,
+            name: name.to_owned(),
             tables,
             options,
         })
