@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use topstat_model::Field;
 use topstat_model::names::container;
@@ -12,11 +11,9 @@ use super::abi;
 use super::reader::{Reader, Reading};
 use super::rolled::Rolled;
 use super::{LIMITS, MEMORY, PRESSURE};
-use crate::counting::{Key, Tallied, Tallier, Tallies, Tally, Whose};
+use crate::counting::{Key, Refresh, Tallied, Tallier, Tallies, Tally, Whose};
 use crate::{Error, Options, TableInfo};
 
-/// The tables of a refresh share a reading: one that is not older than this is used again. Its own time is shown.
-const FRESH: Duration = Duration::from_millis(50);
 /// The names of lost counts.
 pub const LOST: [&str; 2] = ["beyond", "unreadable"];
 /// The number of the first table of events of memory.
@@ -29,8 +26,8 @@ pub const EVENTS_FROM: u32 = 2;
 pub fn open(options: &Options, _: &Whose) -> Result<Tallier, Error> {
     let level = options.depth;
     let page = rustix::param::page_size() as u64;
-    let rolled = HashMap::new();
-    Ok(Box::new(Meter { reader: Reader::open(level)?, level, page, last: None, truncated: false, rolled }))
+    let (reader, refresh, rolled) = (Reader::open(level)?, Refresh::default(), HashMap::new());
+    Ok(Box::new(Meter { reader, level, page, refresh, truncated: false, rolled }))
 }
 
 struct Meter {
@@ -38,7 +35,7 @@ struct Meter {
     level: Option<u32>,
     /// Bytes.
     page: u64,
-    last: Option<Arc<Reading>>,
+    refresh: Refresh<Arc<Reading>>,
     /// Whether a reading lacked groups. A group that is new in a later one may not be new.
     truncated: bool,
     /// By hierarchy and table.
@@ -47,7 +44,8 @@ struct Meter {
 
 impl Tallies for Meter {
     fn tally(&mut self, table: &TableInfo) -> Result<Tally, Error> {
-        let reading = self.reading()?;
+        let reading = Arc::clone(self.refresh.of(table.path(), |_| self.reader.read().map(Arc::new))?);
+        self.truncated |= reading.beyond > 0;
         let mut objects = Vec::new();
         for (hierarchy, groups) in reading.groups.iter().enumerate() {
             let values = match table.sample.as_str() {
@@ -85,16 +83,6 @@ impl Tallies for Meter {
 }
 
 impl Meter {
-    fn reading(&mut self) -> Result<Arc<Reading>, Error> {
-        if let Some(last) = self.last.as_ref().filter(|last| last.instant.elapsed() < FRESH) {
-            return Ok(Arc::clone(last));
-        }
-        let reading = Arc::new(self.reader.read()?);
-        self.truncated |= reading.beyond > 0;
-        self.last = Some(Arc::clone(&reading));
-        Ok(reading)
-    }
-
     /// What groups have reached of their limits, which the kernel counts for the group that has the limit alone.
     fn limits(&mut self, hierarchy: usize, table: u32, groups: &[abi::pressure_group]) -> Vec<(u64, u64)> {
         let counter = |group: &abi::pressure_group| match table {

@@ -123,8 +123,13 @@ impl Reader {
         Ok(read)
     }
 
-    /// Reads the selected counters without differences.
-    pub(super) fn raw(&mut self) -> Result<Raw, Error> {
+    /// Reads the selected counters, without differences, into the memory of a former reading.
+    pub(super) fn raw_into(&mut self, former: Option<Raw>) -> Result<Raw, Error> {
+        self.old = former.or(self.old.take());
+        self.raw()
+    }
+
+    fn raw(&mut self) -> Result<Raw, Error> {
         let mut raw = Raw::new(self.way.shape(), &self.keep, self.old.take());
         match &mut self.way {
             Way::Arrays(arrays) => arrays.read(self.only, &self.which, &mut raw)?,
@@ -134,11 +139,6 @@ impl Reader {
             }
         }
         Ok(raw)
-    }
-
-    /// Takes a finished reading back, to use its memory again.
-    pub(super) fn done(&mut self, raw: Raw) {
-        self.old = Some(raw);
     }
 
     /// The inode of the namespace, if only one is read.

@@ -17,7 +17,7 @@ use super::protocols::{is_setting, protocols};
 use super::raw::{Keep, Raw};
 use super::reader::{Reader, Select, Which};
 use super::samples::{CHOSEN_UNLESS, DEVICES, NAMESPACES, NORMS, PREFIX, norm};
-use crate::counting::{Tallied, Tallier, Tallies, Tally, Whose};
+use crate::counting::{Refresh, Tallied, Tallier, Tallies, Tally, Whose};
 use crate::{Error, Options, TableInfo};
 
 /// The names of the lost counts of protocols and namespaces.
@@ -35,9 +35,26 @@ struct Meter {
     netns: Netns,
     /// The counter by which namespaces are ranked: its protocol and its name.
     by: (String, String),
-    one: Option<Reader>,
-    all: Option<Reader>,
+    one: Option<Shared>,
+    all: Option<Shared>,
+    devices: Refresh<Devices>,
     names: Names,
+}
+
+/// A reader of counters, and the reading that its tables share.
+struct Shared {
+    reader: Reader,
+    refresh: Refresh<Raw>,
+}
+
+/// The devices of all namespaces that are read.
+struct Devices {
+    time: SystemTime,
+    instant: Instant,
+    /// With the inode and the name of their namespace.
+    of: Vec<(u32, Option<String>, Vec<Device>)>,
+    /// Devices that were not read.
+    beyond: u64,
 }
 
 /// Opens a reader of the tables.
@@ -54,7 +71,8 @@ pub fn open(options: &Options, whose: &Whose) -> Result<Tallier, Error> {
         Some(by) => counter_of(by)?,
         None => (CHOSEN_UNLESS.0.to_owned(), CHOSEN_UNLESS.1.to_owned()),
     };
-    Ok(Box::new(Meter { netns, by, one: None, all: None, names: Names::default() }))
+    let (devices, names) = (Refresh::default(), Names::default());
+    Ok(Box::new(Meter { netns, by, one: None, all: None, devices, names }))
 }
 
 /// Splits a protocol and the name of one of its counters: `tcp/RetransSegs`, also `snmp_tcp/RetransSegs`.
@@ -74,11 +92,20 @@ fn counter_of(text: &str) -> Result<(String, String), Error> {
     }
 }
 
-/// Opens a reader on the first call.
-fn opened(reader: &mut Option<Reader>, select: impl FnOnce() -> Select) -> Result<&mut Reader, Error> {
-    match reader {
-        Some(reader) => Ok(reader),
-        None => Ok(reader.insert(Reader::open(&select())?)),
+impl Shared {
+    fn open(select: &Select) -> Result<Self, Error> {
+        Ok(Self { reader: Reader::open(select)?, refresh: Refresh::default() })
+    }
+
+    /// The reading for a table, with the names of its namespaces.
+    fn read(&mut self, table: &TableInfo) -> Result<(&Raw, &Reader), Error> {
+        let reader = &mut self.reader;
+        let raw = self.refresh.of(table.path(), |former| {
+            let raw = reader.raw_into(former)?;
+            reader.look_up_names(&raw);
+            Ok::<_, Error>(raw)
+        })?;
+        Ok((raw, reader))
     }
 }
 
@@ -87,22 +114,49 @@ impl Tallies for Meter {
         match table.sample.as_str() {
             DEVICES => self.devices(table),
             NAMESPACES => self.namespaces(table),
-            sample => self.counters(sample.strip_prefix(PREFIX).unwrap_or(sample)),
+            _ => self.counters(table),
         }
     }
 }
 
 impl Meter {
     /// The reader of the namespace, or of all namespaces if all are selected.
-    fn one(&mut self) -> Result<&mut Reader, Error> {
-        let which = Which { netns: self.netns.clone(), ..Which::default() };
-        opened(&mut self.one, || Select { which, ..Select::default() })
+    fn one(&mut self) -> Result<&mut Shared, Error> {
+        match &mut self.one {
+            Some(one) => Ok(one),
+            none => {
+                let which = Which { netns: self.netns.clone(), ..Which::default() };
+                Ok(none.insert(Shared::open(&Select { which, ..Select::default() })?))
+            }
+        }
+    }
+
+    /// The reader of the counters that namespaces are ranked by, of all namespaces or of the selected one. It keeps the words of
+    /// all tables of each CPU.
+    fn all(&mut self) -> Result<&mut Shared, Error> {
+        match &mut self.all {
+            Some(all) => Ok(all),
+            none => {
+                let by = [(self.by.0.as_str(), self.by.1.as_str())];
+                let counters = NORMS.iter().flat_map(|norm| norm.of_namespace).chain([&by[..]]);
+                let protocols: BTreeSet<_> = counters.clone().flatten().map(|(protocol, _)| *protocol).collect();
+                let protocols = protocols.into_iter().map(str::to_owned).collect();
+                let netns = if matches!(self.netns, Netns::Inode(_)) { self.netns.clone() } else { Netns::All };
+                let which = Which { netns, ..Which::default() };
+                let mut all = Shared::open(&Select { protocols, which, ..Select::default() })?;
+                let layout = all.reader.layout().0;
+                let word = |at| if let At::Cpu(word) = at { Some(word) } else { None };
+                let words: BTreeSet<_> = counters.flat_map(|names| layout.find(names)).filter_map(word).collect();
+                all.reader.keep(Keep::Words(words.into_iter().collect()));
+                Ok(none.insert(all))
+            }
+        }
     }
 
     /// The counters of a protocol in the namespace, or summed over all namespaces if all are selected.
-    fn counters(&mut self, protocol: &str) -> Result<Tally, Error> {
-        let reader = self.one()?;
-        let raw = reader.raw()?;
+    fn counters(&mut self, table: &TableInfo) -> Result<Tally, Error> {
+        let protocol = table.sample.strip_prefix(PREFIX).unwrap_or(&table.sample);
+        let (raw, reader) = self.one()?.read(table)?;
         let (layout, _) = reader.layout();
         let places = layout.protocols.iter().find(|(name, _)| *name == protocol).map_or(&[][..], |(_, places)| places);
         let tallied = |(number, place): (usize, &Place)| {
@@ -116,35 +170,23 @@ impl Meter {
             })
         };
         let counters = places.iter().enumerate().filter(|(_, place)| !is_setting(&place.name));
-        let objects = counters.filter_map(tallied).collect();
-        let tally = tally_of(&raw, objects, reader);
-        reader.done(raw);
-        Ok(tally)
+        Ok(tally_of(raw, counters.filter_map(tallied).collect(), reader))
     }
 
     /// All namespaces, or the selected one, by the counters of a norm or by the chosen counter.
     fn namespaces(&mut self, table: &TableInfo) -> Result<Tally, Error> {
         let norm = norm(&table.name);
-        let by = (self.by.0.as_str(), self.by.1.as_str());
-        let netns = if matches!(self.netns, Netns::Inode(_)) { self.netns.clone() } else { Netns::All };
-        let select = || {
-            let of_norms = NORMS.iter().flat_map(|norm| norm.of_namespace).flatten().map(|(protocol, _)| *protocol);
-            let protocols: BTreeSet<_> = of_norms.chain([by.0]).map(str::to_owned).collect();
-            let protocols = protocols.into_iter().collect();
-            Select { protocols, which: Which { netns, ..Which::default() }, ..Select::default() }
-        };
-        let reader = opened(&mut self.all, select)?;
+        let by = self.by.clone();
+        let chosen = [(by.0.as_str(), by.1.as_str())];
+        let (raw, reader) = self.all()?.read(table)?;
+        let layout = reader.layout().0;
         let places: Vec<Vec<At>> = match norm {
-            Some(norm) => norm.of_namespace.iter().map(|names| reader.layout().0.find(names)).collect(),
-            None => vec![reader.layout().0.find(&[by])],
+            Some(norm) => norm.of_namespace.iter().map(|names| layout.find(names)).collect(),
+            None => vec![layout.find(&chosen)],
         };
         if norm.is_none() && places[0].is_empty() {
             return Err(Error::Option(format!("this kernel has no counter {} of {}", by.1, by.0)));
         }
-        let words = places.iter().flatten().filter_map(|at| if let At::Cpu(word) = at { Some(*word) } else { None });
-        reader.keep(Keep::Words(words.collect()));
-        let raw = reader.raw()?;
-        reader.look_up_names(&raw);
         let objects = raw.read().map(|(holder, found)| {
             let sum = |part: &Vec<At>| part.iter().map(|at| raw.sum(holder, *at)).fold(0, u64::wrapping_add);
             let cpus =
@@ -155,21 +197,37 @@ impl Meter {
             // one.
             Tallied { key, object, parts: places.iter().map(sum).collect(), cpus, gauge: false, from_zero: true }
         });
-        let objects = objects.collect();
-        let value_name = norm.is_none().then(|| by.1.to_owned());
-        let tally = Tally { value_name, ..tally_of(&raw, objects, reader) };
-        reader.done(raw);
-        Ok(tally)
+        let value_name = norm.is_none().then(|| by.1.clone());
+        Ok(Tally { value_name, ..tally_of(raw, objects.collect(), reader) })
     }
 
     /// The devices of the namespace, or of all namespaces that can be entered.
     fn devices(&mut self, table: &TableInfo) -> Result<Tally, Error> {
         let words = norm(&table.name).ok_or_else(|| Error::NotLoaded(table.path()))?.of_device;
-        let (time, instant) = (SystemTime::now(), Instant::now());
-        let (mut objects, mut beyond) = (Vec::new(), 0);
+        let mut refresh = std::mem::take(&mut self.devices);
+        let read = refresh.of(table.path(), |_| self.read_devices())?;
+        let tallied = |inum: u32, name: &Option<String>, device: &Device| Tallied {
+            key: key_of(inum, &device.name),
+            parts: words.map(|word| device.numbers[word - 1]).to_vec(),
+            object: vec![Field::from(&*device.name), inum.into(), name.clone().into()],
+            ..Tallied::default()
+        };
+        let of = |(inum, name, devices): &(u32, Option<String>, Vec<Device>)| {
+            devices.iter().map(|device| tallied(*inum, name, device)).collect::<Vec<_>>()
+        };
+        let objects = read.of.iter().flat_map(of).collect();
+        let lost = vec![(LOST_OF_DEVICES[0].into(), read.beyond)];
+        let (time, instant) = (read.time, read.instant);
+        self.devices = refresh;
+        Ok(Tally { time, instant, cpus: Vec::new(), objects, value_name: None, lost })
+    }
+
+    fn read_devices(&mut self) -> Result<Devices, Error> {
+        let mut read = Devices { time: SystemTime::now(), instant: Instant::now(), of: Vec::new(), beyond: 0 };
+        let mut room = devices::MOST;
         for (inum, place) in self.places()? {
-            let (devices, more) = match place.with(devices::read) {
-                Ok(read) => read,
+            let (mut devices, more) = match place.with(devices::read) {
+                Ok(found) => found,
                 // The namespace's last process has ended since the look-up.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => {
@@ -177,20 +235,12 @@ impl Meter {
                     return Err(Error::Kernel { what, why: e.to_string() });
                 }
             };
-            let name = self.names.of(inum);
-            beyond += more;
-            let tallied = |device: Device| Tallied {
-                key: key_of(inum, &device.name),
-                parts: words.map(|word| device.numbers[word - 1]).to_vec(),
-                object: vec![device.name.into(), inum.into(), name.clone().into()],
-                ..Tallied::default()
-            };
-            let room = devices::MOST.saturating_sub(objects.len());
-            beyond += devices.len().saturating_sub(room) as u64;
-            objects.extend(devices.into_iter().take(room).map(tallied));
+            read.beyond += more + devices.len().saturating_sub(room) as u64;
+            devices.truncate(room);
+            room -= devices.len();
+            read.of.push((inum, self.names.of(inum), devices));
         }
-        let lost = vec![(LOST_OF_DEVICES[0].into(), beyond)];
-        Ok(Tally { time, instant, cpus: Vec::new(), objects, value_name: None, lost })
+        Ok(read)
     }
 
     /// The namespaces whose devices are read, and where `/proc` shows each of them.
@@ -205,7 +255,7 @@ impl Meter {
                 // Without permission to look into that process, the kernel is asked.
                 let inum = match inode(&Path::new(FIRST_PROCESS).join("ns/net")) {
                     Ok(inum) => inum,
-                    Err(_) => self.one()?.only().unwrap_or(0),
+                    Err(_) => self.one()?.reader.only().unwrap_or(0),
                 };
                 return Ok(vec![(inum, of(FIRST_PROCESS))]);
             }

@@ -4,6 +4,7 @@
 //!
 //! All readers share the state, and with it the readings that rates are computed from.
 
+mod refresh;
 mod tally;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use topstat_engine::abi::{TS_DYNAMIC, TS_SLIDES, TS_STATIC};
 use topstat_model::{Dump, Field, Lost, Settings, Snapshot, TableType};
 
+pub use refresh::Refresh;
 pub use tally::{Key, Tallied, Tally};
 
 use crate::clock::hz;
