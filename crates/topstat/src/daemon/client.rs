@@ -85,25 +85,25 @@ impl Client {
         }
     }
 
+    /// Whether there is such a file: its sample is loaded. A file that can't be looked at is taken to be there, and reading it
+    /// gives the reason.
+    pub fn has(&self, file: &File) -> bool {
+        match self {
+            Self::Tree(root) | Self::Files(root) => {
+                let found = root.join(file.path()).symlink_metadata();
+                !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            }
+            Self::Pinned(statistics) => statistics.has(&file.place),
+        }
+    }
+
     /// The text of a file; `None` if its sample is not loaded.
     ///
     /// # Errors
     ///
     /// See [`Client::read`].
     pub fn read_if_there(&self, file: &File) -> Result<Option<Vec<u8>>, Error> {
-        match self {
-            Self::Tree(root) | Self::Files(root) => {
-                let path = root.join(file.path());
-                match path.symlink_metadata() {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                    Err(error) => return Err(self.failed("read", &path, &error)),
-                }
-            }
-            Self::Pinned(statistics) if !statistics.has(&file.place) => return Ok(None),
-            Self::Pinned(_) => {}
-        }
-        self.read(file).map(Some)
+        if self.has(file) { self.read(file).map(Some) } else { Ok(None) }
     }
 
     /// Sets a value.

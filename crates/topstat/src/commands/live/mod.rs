@@ -281,8 +281,7 @@ impl Feed for LiveFeed<'_> {
             Ok(_) if self.is_own(table) => true,
             // The reason why a table can't be read is shown in its place.
             Ok(client) => {
-                let read = self.file(table, "type").map(|file| client.read_if_there(&file));
-                !matches!(read, Ok(Ok(None))) || switched_off(table).is_err()
+                self.file(table, "json").map_or(true, |file| client.has(&file)) || switched_off(table).is_err()
             }
             Err(_) => true,
         };
