@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opens, adopts or makes the pinned state of a family of ranked tables. See [`crate::pinned`].
 
+mod write;
+
 use std::fs;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -8,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{Link, Map, MapCore as _, MapFlags, MapHandle, MapType, Object, OpenObject};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, MapType};
 
 use topstat_engine::abi::ts_shape;
 
@@ -417,85 +419,6 @@ impl Pinned {
         let known = |name: &String| hooks.iter().any(|hook| hook.link == *name);
         let names = self.dir.make(LINKS)?.names()?;
         Ok(names.into_iter().filter(|name| !known(name)).collect())
-    }
-
-    /// Makes programs that are about to be loaded use the pinned maps.
-    fn share(&self, object: &mut OpenObject) -> Result<(), Error> {
-        for mut map in object.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            let Some(pinned) = self.map(&name)?.filter(|_| is_kept(&name)) else { continue };
-            let made = (map.map_type(), map.key_size(), map.value_size(), map.max_entries());
-            let found = (pinned.map_type(), pinned.key_size(), pinned.value_size(), pinned.max_entries());
-            if made != found {
-                let path = self.dir.path_of(MAPS).join(file_of(&name));
-                return Err(Error::Pins {
-                    path,
-                    why: format!("it is {found:?} (type, key, value, entries), and not {made:?}"),
-                    advice: "remove it with 'topstat unload', which ends its statistics".to_owned(),
-                });
-            }
-            map.reuse_fd(pinned.as_fd())
-                .map_err(|e| Error::Kernel { what: format!("share the map {name}"), why: format!("{e:#}") })?;
-        }
-        Ok(())
-    }
-
-    /// Pins the maps that are not pinned yet.
-    fn pin_maps(&self, object: &Object) -> Result<(), Error> {
-        let own = self.of.hooks();
-        let others: Vec<_> =
-            self.of.ranked.builds.hooks().into_iter().chain(self.of.build().unused.iter().cloned()).collect();
-        // These maps are not made: see RankedFamily::open().
-        let left_out = |name: &str| {
-            let is_its = |hook: &&Hook| hook.at == At::Gate && hook.gate() == name;
-            others.iter().any(|hook| is_its(&hook)) && !own.iter().any(|hook| is_its(&hook))
-        };
-        for map in object.maps() {
-            let name = map.name().to_string_lossy().into_owned();
-            if is_kept(&name) && !left_out(&name) && self.map(&name)?.is_none() {
-                self.pin_map(&map, &name)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn pin_map(&self, map: &Map<'_>, name: &str) -> Result<(), Error> {
-        let maps = self.dir.make(MAPS)?;
-        maps.remove_tree(file_of(name), &mut Vec::new())?;
-        maps.pin(map.as_fd(), file_of(name)).map_err(|e| cannot_pin(&maps.path_of(file_of(name)), &e))
-    }
-
-    /// Attaches a program, and pins it and its link.
-    fn attach(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
-        let links = self.dir.make(LINKS)?;
-        // The name may have another object, or a link whose gate is lost.
-        links.remove_tree(&hook.link, &mut Vec::new())?;
-        let link = loaded.attach(hook)?;
-        links.pin(link.as_fd(), &hook.link).map_err(|e| cannot_pin(&links.path_of(&hook.link), &e))?;
-        if hook.only_for.is_empty() { self.pin_program(loaded, &hook.program) } else { self.keep_ready(loaded, hook) }
-    }
-
-    /// Pins a program that comes and goes, so that it can be attached later: behind its gate, if it has one.
-    fn keep_ready(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
-        if hook.at == At::Gate {
-            hooks::enter(&loaded.object, hook, &bpf::map(&loaded.object, &hook.gate())?)?;
-            self.pin_program(loaded, &hook.enter())?;
-        }
-        self.pin_program(loaded, &hook.program)
-    }
-
-    fn pin_program(&self, loaded: &Loaded, name: &str) -> Result<(), Error> {
-        let programs = self.dir.make(PROGRAMS)?;
-        let new = format!("{name}{NEW}");
-        let program = bpf::program(&loaded.object, name)?;
-        let pinned = programs.pin(program.as_fd(), &new).and_then(|()| programs.rename(&new, name));
-        pinned.map_err(|e| cannot_pin(&programs.path_of(name), &e))
-    }
-
-    fn set_build(&self, to: &str) -> Result<(), Error> {
-        let new = format!("{BUILD}{NEW}");
-        let made = self.dir.make_link(to, &new).and_then(|()| self.dir.rename(&new, BUILD));
-        made.map_err(|e| cannot_pin(&self.dir.path_of(BUILD), &e))
     }
 }
 

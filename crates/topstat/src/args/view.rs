@@ -41,7 +41,7 @@ pub struct ViewArgs {
 impl ViewArgs {
     /// What is shown without a command on a terminal.
     pub fn default_view() -> Self {
-        let (mount, pins) = (Mount::at(None), Pins { dir: None });
+        let (mount, pins) = (Mount::at(None), Pins::default());
         Self { interval: None, table: None, history: None, recorded_on: None, mount, pins }
     }
 

@@ -2,6 +2,7 @@
 //! Experiments with the network stack, on one host or between two: how much traffic it carries, and where its CPU time goes.
 
 pub mod ethtool;
+mod groups;
 pub mod key;
 pub mod measure;
 pub mod place;

@@ -10,7 +10,8 @@ use topstat_model::Unit;
 use topstat_model::histograms::Histogram;
 use topstat_model::stacks::{Category, percent};
 
-use super::report::{End, Group, RECEIVER, SENDER, groups, unit_of};
+use super::groups::{End, Group, RECEIVER, SENDER, groups};
+use super::report::unit_of;
 use super::results::{Results, Run};
 use crate::error::Error;
 

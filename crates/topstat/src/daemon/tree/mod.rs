@@ -9,6 +9,7 @@ pub mod handle;
 pub mod owners;
 pub mod shares;
 pub mod value;
+pub mod writing;
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
