@@ -280,7 +280,7 @@ fn functions_of_the_kernel() {
     assert_eq!(found.total, 50 * 77);
 }
 
-/// A sample stands for its period: the sum is the CPU time of this thread. Other threads of the process may be those of other tests.
+/// A sample stands for its period: the sum is the CPU time of this thread. Other threads of the process may belong to other tests.
 fn samples_of_a_clock() {
     let tid = rustix::thread::gettid();
     let mut source = watch(&format!("perf:cpu-clock:1ms by tid where tid = {tid}"));
