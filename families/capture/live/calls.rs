@@ -189,9 +189,9 @@ fn every_write_is_captured_or_counted() {
         role.expect("done");
     });
     let account = &told.accounts["capture"];
-    // The numbers, and the role's answer, which is one write or several.
-    let answers = account.produced - count;
-    assert!((1..=2).contains(&answers), "{account:?}");
+    // The numbers, and the role's answer, which is one write or several. A kernel that preempts tasks within a program skips the
+    // program for another task that runs on this CPU meanwhile, and counts that.
+    assert!(account.produced <= count + 2 && account.produced + account.skipped > count, "{account:?}");
     let mut last = None;
     let mut numbers = 0;
     for event in &told.events {
@@ -202,8 +202,11 @@ fn every_write_is_captured_or_counted() {
         last = Some(number);
         numbers += 1;
     }
-    // The answer's events may have been dropped, too.
-    let dropped_answers = answers - (told.events.len() as u64 - numbers);
-    assert_eq!(numbers + account.dropped, count + dropped_answers, "{account:?}");
+    if account.skipped == 0 {
+        // The answer's events may have been dropped, too.
+        let answers = account.produced - count;
+        let dropped_answers = answers - (told.events.len() as u64 - numbers);
+        assert_eq!(numbers + account.dropped, count + dropped_answers, "{account:?}");
+    }
     note(format!("{count} writes: {account:?}"));
 }

@@ -6,11 +6,12 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
+use topstat_kernel::Family;
 
 use crate::tree::{Document, Stat, Tree};
 use crate::{eventually, role};
@@ -54,10 +55,8 @@ impl Place {
     /// Writes the configuration of the next daemons, as [`Self::configured`] does.
     pub fn configure(&self, text: &str) {
         let sockets = crate::nest::inet();
-        let is_other =
-            |sample: &&Arc<topstat_kernel::SampleInfo>| sockets.samples.iter().all(|other| other.name != sample.name);
-        let off = |sample: &Arc<topstat_kernel::SampleInfo>| format!("[samples.{}]\nenabled = false\n", sample.name);
-        let others: String = topstat_kernel::samples().iter().filter(is_other).map(off).collect();
+        let samples = built_in().iter().filter(|family| family.name != sockets.name).flat_map(|family| &family.samples);
+        let others: String = samples.map(|sample| format!("[samples.{}]\nenabled = false\n", sample.name)).collect();
         fs::write(self.config(), format!("{text}\n{others}")).expect("write a configuration");
     }
 
@@ -85,10 +84,16 @@ impl Drop for Place {
     }
 }
 
+/// The families of this build, without those that tests have added to this process: in a guest all tests share a process. The
+/// harness calls it before the first test.
+pub fn built_in() -> &'static [Arc<Family>] {
+    static ALL: LazyLock<Vec<Arc<Family>>> = LazyLock::new(topstat_kernel::families);
+    &ALL
+}
+
 /// The samples of a daemon that is started now: the samples of families that can run on this kernel.
 pub fn samples() -> Vec<Arc<topstat_kernel::SampleInfo>> {
-    let families = topstat_kernel::families();
-    families.iter().filter(|family| (family.ready)().is_ok()).flat_map(|family| family.there()).collect()
+    built_in().iter().filter(|family| (family.ready)().is_ok()).flat_map(|family| family.there()).collect()
 }
 
 /// A running daemon.

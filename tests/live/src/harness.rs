@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::need::Need;
-use crate::{need, netns, pace, role, watch};
+use crate::{daemon, need, netns, pace, role, watch};
 
 /// The other machines, kernels and runs that a test belongs to, and the reason. scripts/vm-suite and .ci/run select tests by
 /// these tags; they skip a test without tags.
@@ -240,6 +240,7 @@ pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
         let (_, case) = cases.find(|(found, _)| *found == name).unwrap_or_else(|| panic!("{CASE}: no test {name}"));
         return single(&case);
     }
+    let _ = daemon::built_in();
     let arguments = Arguments::from_args();
     let _lock = (!arguments.list).then(lock);
     let said = |name: &str| std::env::var(name).unwrap_or_default();
