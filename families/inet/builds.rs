@@ -120,3 +120,22 @@ pub fn builds() -> Builds {
         udp::functions_wanted,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranking::RankedFamily;
+
+    #[test]
+    fn the_pinned_programs_decide_how_udp_is_counted() {
+        let family = crate::catalogue::family_of(UDP_SAMPLES[0]).unwrap();
+        let sample = family.samples.iter().find(|sample| sample.name == UDP_SAMPLES[0]).unwrap();
+        let constants = vec![0; size_of::<abi::inet_constants>()];
+        let way = |programs: &[&str]| {
+            let made = RankedFamily::of(&family).unwrap().made_with(&constants, |name| programs.contains(&name));
+            made.way(sample)
+        };
+        assert_eq!(way(&["inet_probe", "inet_ingress", "inet_egress"]), Some(PACKETS));
+        assert_eq!(way(&["inet_probe", "inet_received", "inet_sent", "inet_sent6"]), Some(FUNCTIONS));
+    }
+}
