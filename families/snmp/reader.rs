@@ -105,7 +105,8 @@ impl Reader {
     /// # Errors
     /// When the kernel refuses the reading.
     pub fn read(&mut self) -> Result<Counters, Error> {
-        let raw = self.raw()?;
+        let former = self.old.take();
+        let raw = self.raw(former)?;
         self.look_up_names(&raw);
         let counters = self.counters(&raw);
         self.old = self.before.replace(raw);
@@ -117,20 +118,16 @@ impl Reader {
     /// # Errors
     /// As [`Reader::read`].
     pub fn touch(&mut self) -> Result<usize, Error> {
-        let raw = self.raw()?;
+        let former = self.old.take();
+        let raw = self.raw(former)?;
         let read = raw.read().count();
         self.old = Some(raw);
         Ok(read)
     }
 
     /// Reads the selected counters, without differences, into the memory of a former reading.
-    pub(super) fn raw_into(&mut self, former: Option<Raw>) -> Result<Raw, Error> {
-        self.old = former.or(self.old.take());
-        self.raw()
-    }
-
-    fn raw(&mut self) -> Result<Raw, Error> {
-        let mut raw = Raw::new(self.way.shape(), &self.keep, self.old.take());
+    pub(super) fn raw(&mut self, former: Option<Raw>) -> Result<Raw, Error> {
+        let mut raw = Raw::new(self.way.shape(), &self.keep, former);
         match &mut self.way {
             Way::Arrays(arrays) => arrays.read(self.only, &self.which, &mut raw)?,
             Way::Files(files) => {

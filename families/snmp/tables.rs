@@ -101,7 +101,7 @@ impl Shared {
     fn read(&mut self, table: &TableInfo) -> Result<(&Raw, &Reader), Error> {
         let reader = &mut self.reader;
         let raw = self.refresh.of(table.path(), |former| {
-            let raw = reader.raw_into(former)?;
+            let raw = reader.raw(former)?;
             reader.look_up_names(&raw);
             Ok::<_, Error>(raw)
         })?;
@@ -206,16 +206,15 @@ impl Meter {
         let words = norm(&table.name).ok_or_else(|| Error::NotLoaded(table.path()))?.of_device;
         let mut refresh = std::mem::take(&mut self.devices);
         let read = refresh.of(table.path(), |_| self.read_devices())?;
-        let tallied = |inum: u32, name: &Option<String>, device: &Device| Tallied {
-            key: key_of(inum, &device.name),
-            parts: words.map(|word| device.numbers[word - 1]).to_vec(),
-            object: vec![Field::from(&*device.name), inum.into(), name.clone().into()],
-            ..Tallied::default()
-        };
-        let of = |(inum, name, devices): &(u32, Option<String>, Vec<Device>)| {
-            devices.iter().map(|device| tallied(*inum, name, device)).collect::<Vec<_>>()
-        };
-        let objects = read.of.iter().flat_map(of).collect();
+        let mut objects = Vec::new();
+        for (inum, name, devices) in &read.of {
+            objects.extend(devices.iter().map(|device| Tallied {
+                key: key_of(*inum, &device.name),
+                parts: words.map(|word| device.numbers[word - 1]).to_vec(),
+                object: vec![Field::from(&*device.name), (*inum).into(), name.clone().into()],
+                ..Tallied::default()
+            }));
+        }
         let lost = vec![(LOST_OF_DEVICES[0].into(), read.beyond)];
         let (time, instant) = (read.time, read.instant);
         self.devices = refresh;

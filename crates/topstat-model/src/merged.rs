@@ -14,17 +14,15 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// The readings, unchanged, if there are none, or if their values or objects can't be compared: if kinds, units, periods,
+    /// The readings, unchanged, if the list is empty, or if their values or objects can't be compared: if kinds, units, periods,
     /// switches, columns or parts differ.
-    pub fn merged(sample: &str, of: Vec<Self>) -> Result<Self, Vec<Self>> {
-        let Some((first, others)) = of.split_first() else { return Err(of) };
-        if others.iter().any(|other| !first.is_comparable(other)) {
+    pub fn merged(sample: &str, mut of: Vec<Self>) -> Result<Self, Vec<Self>> {
+        if !of.first().is_some_and(|first| of.iter().all(|other| first.is_comparable(other))) {
             return Err(of);
         }
         let bound = of.iter().map(Self::most_unseen).max().flatten();
-        let mut of = of.into_iter();
-        let Some(mut all) = of.next() else { return Err(Vec::new()) };
-        if of.len() == 0 {
+        let mut all = of.remove(0);
+        if of.is_empty() {
             return Ok(all);
         }
         sample.clone_into(&mut all.sample);

@@ -51,7 +51,7 @@ pub struct Fake {
     pub refuse: bool,
     /// The number of the snapshot that fails.
     pub fail_at: Option<u64>,
-    /// The tables of IPv6 have another period than those of IPv4.
+    /// The tables of IPv6 and of IPv4 have different periods.
     pub apart: bool,
     /// The results of a check.
     pub checks: Vec<Check>,

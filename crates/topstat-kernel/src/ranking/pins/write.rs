@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pins the maps, programs and links of what was loaded.
+//! Pins the maps, programs and links of loaded programs.
 
 use std::os::fd::AsFd as _;
 
