@@ -282,6 +282,7 @@ struct seq_file;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
+	u64 session_id; /* of the open iterator; from 1 */
 	u64 seq_num;
 } CORE;
 

@@ -29,6 +29,7 @@ struct inet_settling {
 	u32 has_lock; /* the connection's */
 	u32 pad;
 	u64 waits; /* amounts are outstanding: run the program again */
+	u64 run; /* the iterator's session; its seq_num at the end is 0 after no object and after one */
 	struct ts_tick tick[INET_TCP_SAMPLES][RECORDS_TABLES]; /* current */
 	u64 at[INET_TCP_SAMPLES][RECORDS_TABLES]; /* the slides, with their epochs, that the ages of shares count from */
 };
@@ -331,8 +332,8 @@ static __always_inline void inet_settle_end(struct inet_settling *s, struct bpf_
 
 	moment.jiffies = host_jiffies();
 	moment.ns = ts_precise();
-	if (!meta->seq_num)
-		return;
+	if (s->run != meta->session_id)
+		return; /* no object: nothing has begun */
 	inet_now(s);
 	inet_flush(s);
 	inet_run(-1);
@@ -340,14 +341,16 @@ static __always_inline void inet_settle_end(struct inet_settling *s, struct bpf_
 		bpf_seq_write(meta->seq, &waits, sizeof(waits));
 }
 
-static __always_inline void inet_settle_begin(struct inet_settling *s, u64 number)
+/* Before each object. */
+static __always_inline void inet_settle_begin(struct inet_settling *s, struct bpf_iter_meta *meta)
 {
 	s->has_lock = 0;
-	if (!number) {
+	if (s->run != meta->session_id) {
+		s->run = meta->session_id;
 		s->waits = 0;
 		inet_run(1);
 	}
-	if (number % INET_FLUSH == INET_FLUSH - 1)
+	if (meta->seq_num % INET_FLUSH == INET_FLUSH - 1)
 		inet_flush(s);
 }
 
@@ -389,7 +392,7 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 		inet_settle_end(s, ctx->meta);
 		return 0;
 	}
-	inet_settle_begin(s, ctx->meta->seq_num);
+	inet_settle_begin(s, ctx->meta);
 	tp = bpf_skc_to_tcp_sock(sk);
 	o = tp ? host_of(objects, sk, sk) : NULL;
 	if (o && inet_object_is_own(o) && !inet_is_dead(o))
@@ -419,7 +422,7 @@ int inet_settle_files(struct bpf_iter__task_file *ctx)
 		inet_settle_end(s, ctx->meta);
 		return 0;
 	}
-	inet_settle_begin(s, ctx->meta->seq_num);
+	inet_settle_begin(s, ctx->meta);
 	inet_settle_found(s, sock_of_file(ctx->file));
 	return 0;
 }
@@ -438,7 +441,7 @@ int inet_settle_hashed(struct bpf_iter__tcp *ctx)
 		inet_settle_end(s, ctx->meta);
 		return 0;
 	}
-	inet_settle_begin(s, ctx->meta->seq_num);
+	inet_settle_begin(s, ctx->meta);
 	s->has_lock = 1;
 	inet_settle_found(s, (struct sock *)bpf_skc_to_tcp_sock(found));
 	return 0;

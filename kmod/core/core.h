@@ -180,7 +180,7 @@ static inline bool tt_misused(struct topstat_table *t, enum tt_lost how)
 		}                                                                                              \
 	} while (0)
 
-/* registry.c: orders all objects of a static table, or of a table with sums, again. */
+/* refill.c: orders all objects of a static table, or of a table with sums, again. */
 bool tt_refill(struct topstat_table *t);
 
 /* settings.c */
@@ -253,7 +253,7 @@ struct tt_field {
 struct tt_field tt_field(const struct topstat_row *row, size_t *at);
 void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_field *field);
 
-/* snapshot.c */
+/* A snapshot, in parts */
 
 struct tt_row {
 	struct ts_row head;
@@ -310,6 +310,14 @@ struct tt_snapshot {
 	struct tt_row unranked;
 };
 
+/* section.c; an error leaves sections to be freed */
+int tt_take_sections(struct tt_snapshot *s, bool only_read);
+void tt_leave_out(struct tt_snapshot *s, const struct tt_found *found, u32 count);
+
+/* merge.c */
+int tt_merge(struct tt_snapshot *s);
+
+/* snapshot.c */
 int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_read);
 void tt_snapshot_free(struct tt_snapshot *s);
 void tt_settle_all(const struct topstat_sample *s);

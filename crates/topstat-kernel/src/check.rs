@@ -13,15 +13,15 @@ use crate::report::{
 };
 use crate::{Error, Options, catalogue, module};
 
-/// Loads every program as for all tables (which attaches it for a moment). Returns, by family, the number of instructions that
-/// the verifier processed for each program, or the reason why one does not load, as [`crate::load`] gives it.
-pub fn verify() -> Vec<(String, Result<Vec<Verified>, Error>)> {
-    let verify = |family: &Arc<Family>| {
-        let mut done = Ok(());
-        let verified = bpf::record(|| done = try_load(family));
-        done.map(|()| verified)
-    };
-    catalogue::families().iter().map(|family| (family.name.clone(), verify(family))).collect()
+/// Loads every program of a family as for all its tables (which attaches it for a moment). Returns the number of instructions
+/// that the verifier processed for each program.
+///
+/// # Errors
+/// The reason why a program does not load, as [`crate::load`] gives it.
+pub fn verify(family: &Arc<Family>) -> Result<Vec<Verified>, Error> {
+    let mut done = Ok(());
+    let verified = bpf::record(|| done = try_load(family));
+    done.map(|()| verified)
 }
 
 fn try_load(family: &Arc<Family>) -> Result<(), Error> {

@@ -41,11 +41,12 @@ pub struct Lock {
 }
 
 impl Cache {
-    /// The cache at `TOPSTAT_VM_CACHE`, else `$XDG_CACHE_HOME/topstat/vm`, else `.cache/vm` of the repository.
+    /// The cache at `TOPSTAT_VM_CACHE`, else `$XDG_CACHE_HOME/topstat/vm`, else `~/.cache/topstat/vm`.
     pub fn from_env() -> Self {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = var("TOPSTAT_VM_CACHE")
-            .or_else(|| var("XDG_CACHE_HOME").map(|xdg| xdg.join("topstat/vm")))
+            .or_else(|| var("XDG_CACHE_HOME").map(|caches| caches.join("topstat/vm")))
+            .or_else(|| var("HOME").map(|home| home.join(".cache/topstat/vm")))
             .unwrap_or_else(|| repository().join(".cache/vm"));
         Self { root: std::path::absolute(&root).unwrap_or(root) }
     }

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* For logic.h: the amounts of one object in one cell of time, which are pushed together (F2). */
+#ifndef TOPSTAT_NET_BATCH_H
+#define TOPSTAT_NET_BATCH_H
+
+/* The object of a batch; NULL: the batch has no place, or the object has ended. */
+TS_INLINE struct net_object *net_object_of(const struct net_batch *b)
+{
+	struct net_object *o = net_object_at(b->place);
+
+	return o && ts_read(o->keyed.object.id) == b->id ? o : NULL;
+}
+
+/* Order the object, whatever the delay: batches are rare, and there may be no later push that would order it. */
+TS_INLINE void net_order(struct keyed *k, u32 table)
+{
+	if (k->obs.id)
+		obs_order_next(&k->obs, table);
+}
+
+/* The age of `when` in slides of the table; at most TS_SLIDES. */
+TS_INLINE u32 net_age(const struct obs *x, u32 table, u32 when)
+{
+	const struct ts_tick *tick = &x->bank->tick[table];
+	u64 ago = (u32)((u32)x->now - when), length = tick->end - tick->start;
+
+	if (x->config[table].precise)
+		ago *= constants.jiffy_ns;
+	if (ago <= tick->now - tick->start || !length)
+		return 0;
+	ago = (ago - (tick->now - tick->start) - 1) / length + 1;
+	return ago < TS_SLIDES ? ago : TS_SLIDES;
+}
+
+/* The amount of a batch for a part of a dynamic table. */
+TS_INLINE u64 net_amount(const struct net_batch *b, u32 table, u32 part)
+{
+	const struct net_counters *used = &b->used;
+
+	if (table == NET_PPS)
+		return part == NET_RX ? used->in : used->out;
+	if (table == NET_BPS)
+		return part == NET_RX ? used->rx : used->tx;
+	if (table == NET_RETRANS)
+		return part == NET_RX ? 0 : used->resent;
+	return (part == NET_RX) == (b->side == NET_SERVER) ? used->opened : 0;
+}
+
+/*
+ * Push to a dynamic table. Amounts older than the period are left out. (One table a call, and amounts are read where they are
+ * needed: stack is scarce.)
+ */
+TS_APART int net_push_to(struct net_batch *b, u32 sample, u32 table)
+{
+	struct keyed k;
+	u32 age;
+
+	if (!b || sample >= NET_SAMPLES || table >= NET_BYTES)
+		return 0;
+	if (!(net_amount(b, table, NET_RX) | net_amount(b, table, NET_TX)))
+		return 0;
+	if (!keyed_begin_of(&k, net_bank(sample, NET_PPS), net_object_of(b)))
+		return 0;
+	table = ts_bound(table, TS_BANK_TABLES - 1);
+	age = net_age(&k.obs, table, b->when);
+	if (age < TS_SLIDES) {
+		net_order(&k, table);
+		keyed_add_ago(&k, table, net_amount(b, table, NET_RX), net_amount(b, table, NET_TX), age);
+	}
+	keyed_end(&k);
+	return 0;
+}
+
+/* Push to the static table. */
+TS_APART int net_push_bytes(struct net_batch *b, u32 sample)
+{
+	const u32 table = NET_BYTES % TS_BANK_TABLES;
+	struct keyed k;
+
+	if (!b || sample >= NET_SAMPLES || !(b->used.rx | b->used.tx) ||
+	    !keyed_begin_of(&k, net_bank(sample, NET_BYTES), net_object_of(b)))
+		return 0;
+	net_order(&k, table);
+	if (b->used.rx)
+		keyed_add(&k, table, NET_RX, b->used.rx);
+	net_order(&k, table);
+	if (b->used.tx)
+		keyed_add(&k, table, NET_TX, b->used.tx);
+	keyed_end(&k);
+	return 0;
+}
+
+TS_INLINE void net_push(struct net_batch *b, u32 sample)
+{
+	u32 table;
+
+	for (table = 0; table < NET_BYTES; table++)
+		net_push_to(b, sample, table);
+	net_push_bytes(b, sample);
+}
+
+TS_INLINE struct net_batches *net_level(struct net_cpu *cpu, u32 i)
+{
+	return (void *)((char *)cpu->level + host_item_at(i, NET_LEVELS, sizeof(struct net_batches)));
+}
+
+/* The only batch that the object in this place may use. */
+TS_INLINE struct net_batch *net_batch_of(struct net_batches *all, u32 sample, u32 place)
+{
+	u32 i = ts_bound(sample, NET_SAMPLES - 1) * NET_BATCHES + ts_bound(place, NET_BATCHES - 1);
+
+	return (void *)((char *)all->of + host_item_at(i, NET_SAMPLES * NET_BATCHES, sizeof(struct net_batch)));
+}
+
+TS_INLINE struct net_waiting *net_waiting_of(struct net_batches *all, u32 sample)
+{
+	return (void *)((char *)all->waiting + host_item_at(sample, NET_SAMPLES, sizeof(struct net_waiting)));
+}
+
+/* F2. Look once more for the place of a batch that has no place. */
+TS_INLINE void net_place_again(struct net_batches *all, struct net_batch *b, u32 sample)
+{
+	struct net_waiting *w = net_waiting_of(all, sample);
+	u32 place = keyed_place_of(&w->key, sample);
+	struct net_object *o = net_object_at(place);
+
+	if (!o)
+		return;
+	b->place = place;
+	b->id = ts_read(o->keyed.object.id);
+	if (sample != NET_HOSTS && w->owner.pid)
+		o->owner = w->owner;
+}
+
+/* net_place_again() out of line, for callers without stack for it. */
+TS_APART int net_place_apart(struct net_batches *all, u32 sample)
+{
+	if (!all || sample >= NET_SAMPLES)
+		return 0;
+	net_place_again(all, net_batch_of(all, sample, 0), sample);
+	return 0;
+}
+
+TS_INLINE void net_flush_placed(struct net_batch *b, u32 sample)
+{
+	net_push(b, sample);
+	b->any = 0;
+}
+
+/* F2. Push a batch. Under the claim of its level. */
+TS_INLINE void net_flush(struct net_batches *all, struct net_batch *b, u32 sample)
+{
+	if (!b->any)
+		return;
+	if (ts_unlikely(!b->place))
+		net_place_apart(all, sample);
+	net_flush_placed(b, sample);
+}
+
+/* Claim one of this CPU's levels. NULL: all are taken. */
+TS_INLINE struct net_batches *net_claim(struct net_cpu *cpu)
+{
+	struct net_batches *all;
+	u32 i;
+
+	for (i = 0; i < NET_LEVELS; i++) {
+		all = net_level(cpu, i);
+		if (ts_claim(&all->claim))
+			return all;
+	}
+	return NULL;
+}
+
+/* A reader's tries to get a claim: they take longer than a look that runs on another CPU. */
+#define NET_TRIES 512
+
+/*
+ * F2. Push the batches of a CPU, in all samples, from this CPU. A reader flushes all CPUs before it takes the first section.
+ * Levels whose claim is held by a preempted look are left out. 0: there is no such CPU.
+ */
+TS_APART int net_flush_of(u32 number)
+{
+	struct net_cpu *cpu = host_on(batches, number);
+	u32 i, batch;
+
+	if (!cpu)
+		return 0;
+	for (i = 0; i < NET_LEVELS; i++) {
+		struct net_batches *all = net_level(cpu, i);
+
+		if (!obs_claim_soon(&all->claim, NET_TRIES))
+			continue;
+		for (batch = 0; batch < NET_SAMPLES * NET_BATCHES; batch++) {
+			struct net_batch *b = net_batch_of(all, batch / NET_BATCHES, batch);
+
+			if (!b->any)
+				continue;
+			if (!b->place) /* not net_place_apart(): the call depth would exceed the limit */
+				net_place_again(all, b, batch / NET_BATCHES);
+			net_flush_placed(b, batch / NET_BATCHES);
+		}
+		ts_release(&all->claim);
+	}
+	return 1;
+}
+
+#endif /* TOPSTAT_NET_BATCH_H */
