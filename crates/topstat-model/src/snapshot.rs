@@ -260,7 +260,7 @@ impl Snapshot {
     }
 
     /// Hides rows of `all`: the only function that keeps `other` and `proven` right.
-    fn keep_rows(&mut self, mut keep: impl FnMut(&Row) -> bool) {
+    pub(crate) fn keep_rows(&mut self, mut keep: impl FnMut(&Row) -> bool) {
         let (mut place, mut proven, mut hidden) = (0, 0, 0_u64);
         self.rows.retain(|row| {
             place += 1;

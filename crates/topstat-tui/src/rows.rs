@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rows of a reading that are shown, and their order.
 
-use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use topstat_model::filter::{Filter, RowFilter};
-use topstat_model::{Field, Row, Snapshot};
+use topstat_model::{Field, Row, SecondEnds, Snapshot, SortBy};
 
 use crate::past::{Gone, Past};
 
@@ -18,18 +16,6 @@ const MOST_ENDED: usize = 64;
 
 /// The identity of an object from reading to reading: its full description.
 pub type ObjectId = Vec<Field>;
-
-/// The order of rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SortBy {
-    /// By rank: the order of the table.
-    #[default]
-    Rank,
-    /// By a part of the value, the largest first.
-    Part(usize),
-    /// By a column of the object, the smallest first.
-    Column(usize),
-}
 
 /// A row as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,16 +67,8 @@ impl Rows {
     #[must_use]
     pub fn folded(mut self) -> Self {
         let Some(reading) = self.reading.clone() else { return self };
-        let ends = ["sip", "sport", "dip", "dport"].map(|name| reading.column(name));
-        let [Some(sip), Some(sport), Some(dip), Some(dport)] = ends else { return self };
-        let mut seen = HashSet::new();
-        self.places.retain(|place| {
-            let object = &reading.rows[*place].object;
-            let (own, peer) = ((&object[sip], &object[sport]), (&object[dip], &object[dport]));
-            let is_second = seen.contains(&(peer, own));
-            seen.insert((own, peer));
-            !is_second
-        });
+        let Some(mut ends) = SecondEnds::of(&reading) else { return self };
+        self.places.retain(|place| !ends.is_second(&reading.rows[*place]));
         self
     }
 
@@ -136,7 +114,7 @@ pub fn shown(reading: Arc<Snapshot>, ended: &Ended, filter: &Filter, sort: SortB
     let mut places: Vec<_> = (0..rows.len()).filter(|place| chosen(&rows[*place])).collect();
     // The sort is stable: equal rows stay in the order of ranks.
     places.sort_by(|a, b| {
-        let order = compare(&rows[*a], &rows[*b], sort);
+        let order = sort.compare(&rows[*a], &rows[*b]);
         if reverse { order.reverse() } else { order }
     });
     let ended = ended.rows.iter().filter(|(_, row)| chosen(row)).cloned().collect();
@@ -147,31 +125,4 @@ pub fn shown(reading: Arc<Snapshot>, ended: &Ended, filter: &Filter, sort: SortB
 pub fn chosen_by<'a>(filter: &'a Filter, reading: &Snapshot) -> impl Fn(&Row) -> bool + use<'a> {
     let of_table = RowFilter::new(std::slice::from_ref(filter), reading).ok();
     move |row| filter.is_empty() || of_table.as_ref().is_some_and(|of_table| of_table.matches(row))
-}
-
-fn compare(a: &Row, b: &Row, sort: SortBy) -> Ordering {
-    match sort {
-        SortBy::Rank => a.rank.cmp(&b.rank),
-        SortBy::Part(place) => b.parts.get(place).cmp(&a.parts.get(place)),
-        SortBy::Column(place) => field_order(a.object.get(place), b.object.get(place)),
-    }
-}
-
-/// Orders numbers and addresses by size, texts by their characters, and empty fields last.
-fn field_order(a: Option<&Field>, b: Option<&Field>) -> Ordering {
-    let kind = |field: Option<&Field>| match field {
-        Some(Field::Negative(_)) => -1,
-        Some(Field::U64(_)) => 0,
-        Some(Field::Ip(_)) => 1,
-        Some(Field::Text(_)) => 2,
-        Some(Field::True) => 3,
-        Some(Field::None) | None => 4,
-    };
-    match (a, b) {
-        (Some(Field::U64(a)), Some(Field::U64(b))) => a.cmp(b),
-        (Some(Field::Negative(a)), Some(Field::Negative(b))) => a.cmp(b),
-        (Some(Field::Ip(a)), Some(Field::Ip(b))) => a.cmp(b),
-        (Some(Field::Text(a)), Some(Field::Text(b))) => a.cmp(b),
-        _ => kind(a).cmp(&kind(b)),
-    }
 }

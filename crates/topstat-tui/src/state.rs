@@ -7,13 +7,13 @@ use std::time::SystemTime;
 
 use ratatui::layout::Rect;
 use topstat_model::filter::Filter;
-use topstat_model::{Snapshot, TableType, names, rfc3339};
+use topstat_model::{Snapshot, SortBy, TableType, names, rfc3339};
 
 use crate::feed::{Cost, Origin, Setting, TableMeta, quoted};
 use crate::host::{Host, Hosts};
 use crate::now::{Line, Panel};
 use crate::past::Past;
-use crate::rows::{Ended, ObjectId, SortBy};
+use crate::rows::{Ended, ObjectId};
 
 mod goto;
 mod groups;

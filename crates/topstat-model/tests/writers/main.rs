@@ -5,5 +5,6 @@ mod counters;
 mod fixtures;
 mod golden;
 mod merged;
+mod order;
 mod outputs;
 mod properties;

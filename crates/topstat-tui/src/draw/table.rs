@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use ratatui::layout::Rect;
 use topstat_model::typeset::escape;
-use topstat_model::{Align, ColumnKind, Field, Snapshot, TableType, human_ms, rfc3339};
+use topstat_model::{Align, ColumnKind, Field, Snapshot, SortBy, TableType, human_ms, rfc3339};
 
 use super::pen::{BOLD, DIM, Ink, Look, PLAIN, Pen, SELECTED, TINT, WRONG, cells, fit};
 use super::{bars, split, timebar, title, value};
-use crate::rows::{Rows, Shown, SortBy};
+use crate::rows::{Rows, Shown};
 use crate::state::{App, Hit, When};
 
 /// The least width of a column that may be shortened, in cells.

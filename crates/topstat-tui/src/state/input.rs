@@ -3,12 +3,12 @@
 
 use ratatui::crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
+use topstat_model::SortBy;
 use topstat_model::filter::Filter;
 
 use super::{App, Asked, Effect, Hit, Screen, When};
 use crate::feed::Setting;
 use crate::keys::{self, Action};
-use crate::rows::SortBy;
 
 impl App {
     /// Takes a key.

@@ -37,6 +37,14 @@ pub struct TopArgs {
     #[arg(short = 'n', long, value_name = "ROWS", value_parser = rows, requires = "table")]
     pub rows: Option<u32>,
 
+    /// Order the rows by a column or by a part of the value: text and CSV; ranks stay, and -n cuts off after this order
+    #[arg(long, value_name = "COLUMN", requires = "table")]
+    pub sort: Option<String>,
+
+    /// Show a connection whose two ends are on this host once: the smaller end goes to 'other'
+    #[arg(long, requires = "table")]
+    pub fold: bool,
+
     /// How to write it; a summary has no CSV
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: TopFormat,
@@ -107,6 +115,8 @@ impl TopArgs {
             interval: None,
             count: None,
             rows: None,
+            sort: None,
+            fold: false,
             output: TopFormat::Text,
             choice: Choice::default(),
             filters: Vec::new(),
@@ -162,6 +172,7 @@ EXAMPLES
   topstat top tcp/conns_bps 0.5 20 -n 5          20 snapshots, two per second, 5 rows each
   topstat top tcp/conns_bps -6 --comm nginx --comm envoy
   topstat top tcp/conns_bps -f 'port:443 !ip:10.0.0.0/8 value>1M'
+  topstat top tcp/conns_bps --fold --sort comm -o csv    local connections once, by name
   topstat top udp_v4/conns_pps 10 --period 10s -o csv > dns.csv
   topstat top tcp_v4/conns_pps -o json | jq '.rows[0]'
   topstat top 'sched:sched_process_exec by filename, comm'    any event, by its fields

@@ -150,6 +150,33 @@ fn tables_of_a_common_name_are_one_ranking() {
 }
 
 #[test]
+fn rows_are_cut_off_after_they_are_sorted() {
+    let mut console = FakeConsole::pipe();
+    console.run("top tcp_v4/conns_pps --sort comm -n 130 --top 130", &mut Fake::default());
+    let shown = console.written();
+    let names: Vec<_> = rows(&shown).iter().map(|row| row.contains("nginx")).collect();
+    assert_eq!(names, [vec![true; 65], vec![false; 65]].concat(), "{shown}");
+    assert!(rows(&shown)[64].trim_start().starts_with("129 "), "ranks stay: {shown}");
+}
+
+#[test]
+fn orders_and_folds_that_do_not_apply_are_refused() {
+    for (line, why) in [
+        (
+            "top tcp_v4/conns_pps --sort nothing",
+            "--sort 'nothing': tcp_v4/conns_pps has no such column: it has rx, tx, sip, ",
+        ),
+        ("top tcp_v4/conns_pps --sort dport -o json", "--sort is for text and CSV"),
+        ("top tasks/cpu --fold", "--fold is for tables of connections, and tasks/cpu has no two ends of one"),
+    ] {
+        let mut console = FakeConsole::pipe();
+        assert_eq!(console.run(line, &mut Fake::default()), Exit::Usage, "{line}");
+        assert!(console.notes.contains(why), "{line}: {}", console.notes);
+    }
+    assert_eq!(FakeConsole::pipe().run("top tcp/conns_pps --fold", &mut Fake::default()), Exit::Done);
+}
+
+#[test]
 fn tables_that_can_not_be_compared_share_the_terminal() {
     let mut console = FakeConsole::terminal(24, 200);
     console.wakes = [Wake::Deadline, Wake::Stop].into();

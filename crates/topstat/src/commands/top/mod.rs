@@ -4,6 +4,7 @@
 mod filter;
 mod past;
 mod plan;
+mod selection;
 mod summary;
 
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub fn run(
     }
     let mut tables = Tables { plan: &plan, source, last: vec![] };
     let first = ("wait for the next snapshot", plan.first_after);
-    View::new(plan.output, plan.rows.is_some()).watch(&mut tables, first, console)?;
+    View::new(plan.output, plan.selection.rows.is_some()).watch(&mut tables, first, console)?;
     Ok(Exit::Done)
 }
 
@@ -119,12 +120,9 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Applies the filters and the limit of rows to a snapshot.
+    /// The rows of a snapshot that are wanted.
     fn shown(&self, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
-        self.plan.filters.apply(&mut snapshot)?;
-        if let Some(rows) = self.plan.rows {
-            snapshot.truncate(rows as usize);
-        }
+        self.plan.selection.apply(&mut snapshot)?;
         Ok(snapshot)
     }
 }

@@ -8,8 +8,8 @@ use topstat_history::{Around, Entry, Gap, Grain, History, Place};
 use topstat_kernel::TableInfo;
 use topstat_model::{Snapshot, rfc3339};
 
-use super::filter::Filters;
 use super::one_ranking;
+use super::selection::Selection;
 use crate::args::record::PastArgs;
 use crate::args::{ColorWhen, TopArgs};
 use crate::commands::record;
@@ -42,8 +42,7 @@ pub fn run(args: &TopArgs, name: &str, color: ColorWhen, console: &mut dyn Conso
     catch_signals(&output, console)?;
     let history = History::open(args.past.dir()).map_err(|error| no_history(args.past.dir(), &error))?;
     let mut shown = Shown {
-        filters: Filters::new(args, &tables)?,
-        rows: args.rows,
+        selection: Selection::new(args, &tables)?,
         left: args.count,
         view: View::new(output, true),
         exit: Exit::Done,
@@ -225,8 +224,7 @@ fn take_at(
 
 /// The output of records.
 struct Shown<'a> {
-    filters: Filters,
-    rows: Option<u32>,
+    selection: Selection,
     /// The number of records that are still wanted; `None`: no limit.
     left: Option<u64>,
     view: View,
@@ -236,10 +234,7 @@ struct Shown<'a> {
 
 impl Shown<'_> {
     fn snapshot(&mut self, mut snapshot: Snapshot) -> Result<(), Error> {
-        self.filters.apply(&mut snapshot)?;
-        if let Some(rows) = self.rows {
-            snapshot.truncate(rows as usize);
-        }
+        self.selection.apply(&mut snapshot)?;
         self.left = self.left.map(|left| left.saturating_sub(1));
         self.view.show(&[&snapshot], self.console)
     }

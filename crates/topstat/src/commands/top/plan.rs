@@ -7,7 +7,7 @@ use std::time::Duration;
 use topstat_kernel::{DEFAULT_TOP, Options, SampleInfo, State, TableInfo};
 use topstat_model::{TableType, human_ms};
 
-use super::filter::Filters;
+use super::selection::Selection;
 use crate::args::{ColorWhen, TopArgs};
 use crate::console::Facts;
 use crate::error::Error;
@@ -24,11 +24,9 @@ pub struct Plan {
     /// How to load them.
     pub options: Options,
     /// Which rows to show.
-    pub filters: Filters,
+    pub selection: Selection,
     /// The time from loading the tables to the first snapshot.
     pub first_after: Duration,
-    /// The most rows to show of each table.
-    pub rows: Option<u32>,
     /// How to show them.
     pub output: Output,
 }
@@ -97,8 +95,7 @@ impl Plan {
                 output.interval
             },
             output,
-            rows: args.rows,
-            filters: Filters::new(args, &tables)?,
+            selection: Selection::new(args, &tables)?,
             name: name.to_owned(),
             tables,
             options,
@@ -148,7 +145,7 @@ impl Plan {
     /// When more rows are asked for.
     pub fn of_files(&mut self, top: u32) -> Result<(), Error> {
         self.first_after = Duration::ZERO;
-        match self.rows {
+        match self.selection.rows {
             Some(rows) if rows > top => {
                 Err(Error::Usage(format!("-n {rows} is more than the {top} rows that the table keeps")))
             }
