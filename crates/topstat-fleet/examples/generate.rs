@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
+use topstat_history::layout::HOUR;
 use topstat_history::{Place, Root, Table, TableOptions};
 use topstat_model::document::Shape;
 use topstat_model::{
@@ -114,7 +115,7 @@ fn main() {
     let (hosts, rows): (u64, usize) = (hosts.parse().expect("a number"), rows.parse().expect("a number"));
     let root = Root::make(Path::new(dir)).expect("a directory");
     let second = Duration::from_secs(1);
-    let options = TableOptions { interval: 10 * second, rows, fine_interval: second };
+    let options = TableOptions { interval: 10 * second, rows, fine_interval: second, seal_every: HOUR };
     for host in 0..hosts {
         let place = Place { host: format!("h{host:05}"), sample: "net_cgroups".into(), table: "bps".into() };
         let mut table = Table::open(&root, place, options, Duration::ZERO).expect("a table");

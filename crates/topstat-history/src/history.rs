@@ -233,7 +233,7 @@ fn in_gap(gap: &Gap, time: SystemTime) -> bool {
     gap.from < time && time < gap.time
 }
 
-/// The files of a span of time. A sealed hour and its log may both exist, while it is being sealed or if the clock was set back.
+/// The files of a span of time: of an hour, or its parts. A sealed hour and its log may both exist, while it is being sealed or if the clock was set back.
 /// Ten minutes of fine records replace the hour's records of these minutes.
 struct Span {
     from: SystemTime,
@@ -245,6 +245,12 @@ struct Span {
 impl Span {
     fn until(&self) -> SystemTime {
         self.from + self.span
+    }
+
+    /// The end of a file of this span: that of the span, or, for a part of an hour, the beginning of the next part.
+    fn end_of(&self, file: &File) -> SystemTime {
+        let next = self.files.iter().map(|next| next.from).filter(|from| !file.is_whole() && *from > file.from).min();
+        next.map_or(self.until(), |next| next.clamp(self.from, self.until()))
     }
 
     /// The records of this span within these limits. An unreadable file is a gap.
@@ -259,7 +265,7 @@ impl Span {
         let limits = (from.max(self.from), to.min(last));
         let mut entries = BTreeMap::new();
         let mut fine_gaps = Vec::new();
-        for file in self.fine.iter().chain(&self.files) {
+        for file in self.fine.iter().chain(&self.files).filter(|file| file.from <= limits.1) {
             let fine = file.kind == Kind::Fine;
             let replaced = !fine && self.fine.is_some() && !entries.is_empty();
             let mut last_read = None;
@@ -292,7 +298,7 @@ impl Span {
             let (path, read) = match read {
                 // The log was sealed, or removed, since the directory was read. If it was sealed, the sealed file exists by now.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    let sealed = file.path.with_file_name(sealed_name(&file.path));
+                    let sealed = file.sealed().path;
                     if sealed == file.path || !root.exists(&sealed) {
                         continue;
                     }
@@ -304,10 +310,12 @@ impl Span {
             if let Err(error) = read
                 && !replaced
             {
-                let until = self.until() - Duration::from_millis(1);
-                let from = last_read.unwrap_or(self.from).min(until);
+                let until = self.end_of(file) - Duration::from_millis(1);
+                let from = last_read.unwrap_or(file.from.max(self.from)).min(until);
                 let reason = format!("cannot read {}: {error}", path.display());
-                insert(&mut entries, Entry::Gap(Gap { time: until, from, reason, unread: Some(path) }));
+                if until >= limits.0 {
+                    insert(&mut entries, Entry::Gap(Gap { time: until, from, reason, unread: Some(path) }));
+                }
             }
         }
         entries
@@ -334,12 +342,6 @@ fn insert(entries: &mut BTreeMap<SystemTime, Entry>, entry: Entry) {
         Entry::Gap(gap) => gap.time - Duration::from_nanos(1),
     };
     entries.entry(time).or_insert(entry);
-}
-
-/// The name of the file that a log is sealed to.
-fn sealed_name(log: &Path) -> String {
-    let name = log.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    format!("{}.parquet", name.split('.').next().unwrap_or_default())
 }
 
 /// Reads the entries of a log within limits.
@@ -373,7 +375,7 @@ fn spans(files: Vec<File>, grain: Grain) -> Vec<Span> {
     let mut pieces: BTreeMap<SystemTime, File> = BTreeMap::new();
     for file in files {
         match file.kind {
-            Kind::Sealed | Kind::Log => hours.entry(file.from).or_default().push(file),
+            Kind::Sealed | Kind::Log => hours.entry(layout::begin(file.from, layout::HOUR)).or_default().push(file),
             Kind::Fine if grain == Grain::Fine => {
                 pieces.insert(file.from, file);
             }

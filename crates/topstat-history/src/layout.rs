@@ -4,6 +4,8 @@
 //! ```text
 //! host=alpha/table=tcp_v4.conns_pps/date=2026-11-21/03.parquet          an hour, sealed
 //!                                                   04.jsonl.zst        the hour that is being written
+//!                                                   04-05.parquet       a part of an hour: from 04:05 to the next part
+//!                                                   04-10.jsonl.zst     the part that is being written
 //!                                                   04-10.fine.jsonl.zst  every second of the ten minutes from 04:10
 //!                                                   02.jsonl.zst.unread   a log that this version could not read whole
 //! ```
@@ -21,7 +23,7 @@ use crate::dir::Root;
 
 /// Bytes of a block, the unit of a file's `st_blocks`.
 const BLOCK: u64 = 512;
-/// The span of one log of the coarse records, and of one sealed file.
+/// The longest span of one log of the coarse records, and of one sealed file. Shorter ones divide it, and end with it.
 pub const HOUR: Duration = Duration::from_secs(3600);
 /// The span of one log of the fine records: they are kept for hours, and removed a file at a time.
 pub const PIECE: Duration = Duration::from_secs(600);
@@ -72,7 +74,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The time that one file of this kind covers.
+    /// The longest time that one file of this kind covers.
     pub fn span(self) -> Duration {
         match self {
             Self::Sealed | Self::Log | Self::Unread => HOUR,
@@ -95,22 +97,43 @@ pub struct File {
 impl File {
     /// The file of this kind for the records of this instant.
     pub fn of(root: &Path, place: &Place, kind: Kind, time: SystemTime) -> Self {
-        let from = begin(time, kind.span());
+        Self::spanning(root, place, kind, kind.span(), time)
+    }
+
+    /// The file of this kind for the records of this instant, if such files cover this time: whole minutes that divide an hour.
+    pub fn spanning(root: &Path, place: &Place, kind: Kind, span: Duration, time: SystemTime) -> Self {
+        let from = begin(time, span);
         let text = humantime::format_rfc3339_seconds(from).to_string();
         // 2026-11-21T04:10:00Z
         let (date, hour, minute) = (&text[..10], &text[11..13], &text[14..16]);
+        let stem = if span == HOUR { hour.to_owned() } else { format!("{hour}-{minute}") };
         let name = match kind {
-            Kind::Sealed => format!("{hour}{SEALED}"),
-            Kind::Log => format!("{hour}{LOG}"),
-            Kind::Unread => format!("{hour}{LOG}{UNREAD}"),
-            Kind::Fine => format!("{hour}-{minute}{FINE}"),
+            Kind::Sealed => format!("{stem}{SEALED}"),
+            Kind::Log => format!("{stem}{LOG}"),
+            Kind::Unread => format!("{stem}{LOG}{UNREAD}"),
+            Kind::Fine => format!("{stem}{FINE}"),
         };
         Self { from, kind, path: place.dir(root).join(format!("date={date}")).join(name) }
     }
 
-    /// The end of its span.
+    /// The file that this log is sealed to.
+    #[must_use]
+    pub fn sealed(&self) -> Self {
+        let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let stem = name.split('.').next().unwrap_or_default();
+        let path = self.path.with_file_name(format!("{stem}{SEALED}"));
+        Self { from: self.from, kind: Kind::Sealed, path }
+    }
+
+    /// The latest end of its span. A part of an hour may end before: its name says when it begins.
     pub fn until(&self) -> SystemTime {
-        self.from + self.kind.span()
+        begin(self.from, self.kind.span()) + self.kind.span()
+    }
+
+    /// Whether it is a whole hour's, or fine: then its span ends with [`until`](Self::until).
+    pub(crate) fn is_whole(&self) -> bool {
+        let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        self.kind == Kind::Fine || !name.split('.').next().unwrap_or_default().contains('-')
     }
 
     /// The file of this path in the directory of a date; `None`: its name is no name of a history's file.
@@ -126,9 +149,10 @@ impl File {
         let (stem, kind) = [(SEALED, Kind::Sealed), (FINE, Kind::Fine), (LOG, Kind::Log)]
             .into_iter()
             .find_map(|(ending, kind)| Some((name.strip_suffix(ending)?, kind)))?;
-        let (hour, minute) = match kind {
-            Kind::Fine => stem.split_once('-')?,
-            Kind::Sealed | Kind::Log | Kind::Unread => (stem, "00"),
+        let (hour, minute) = match (kind, stem.split_once('-')) {
+            (Kind::Fine, None) => return None,
+            (_, Some(parts)) => parts,
+            (_, None) => (stem, "00"),
         };
         let two = |text: &str| text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
         let from = (two(hour) && two(minute)).then(|| format!("{date}T{hour}:{minute}:00Z"))?;
@@ -271,6 +295,15 @@ mod tests {
         for unread in ["04.jsonl.zst.unread.2", "04-10.fine.jsonl.zst.unread"] {
             assert_eq!(read(unread), Some(Kind::Unread), "{unread}");
         }
+        let part = File::spanning(Path::new("/h"), &place, Kind::Log, Duration::from_secs(300), time);
+        assert_eq!(
+            (part.path.file_name().unwrap(), part.until()),
+            ("04-15.jsonl.zst".as_ref(), part.from + HOUR - 3 * PIECE / 2)
+        );
+        assert_eq!(File::read("2026-11-21", part.path.clone()), Some(part.clone()));
+        let sealed = part.sealed();
+        assert_eq!((sealed.path.file_name().unwrap(), sealed.from), ("04-15.parquet".as_ref(), part.from));
+        assert_eq!(File::read("2026-11-21", sealed.path.clone()), Some(sealed));
         for other in [
             "04.jsonl.zst.unread.x",
             "04.parquet.unread",
@@ -278,6 +311,9 @@ mod tests {
             "4.parquet",
             "04.parquet.unfinished",
             "04-1.fine.jsonl.zst",
+            "04-1.parquet",
+            "04-10-5.parquet",
+            "04.fine.jsonl.zst",
             "ab.jsonl.zst",
             "25.parquet",
             "x",

@@ -25,6 +25,8 @@ pub struct TableOptions {
     pub rows: usize,
     /// The time from one fine record to the next.
     pub fine_interval: Duration,
+    /// The span of a sealed file: whole minutes that divide an hour.
+    pub seal_every: Duration,
 }
 
 /// Records a table.
@@ -47,8 +49,9 @@ impl Table {
     pub fn open(root: &Root, place: Place, options: TableOptions, offset: Duration) -> Result<Self, Error> {
         let dir = place.dir(root.path());
         let files = layout::files(root, &place).map_err(Error::of("read", &dir))?;
-        let stream = |kind, interval| Stream {
+        let stream = |kind, span, interval| Stream {
             kind,
+            span,
             interval,
             root: root.clone(),
             file: None,
@@ -58,7 +61,8 @@ impl Table {
             synced: None,
             offset: offset.min(FRAME),
         };
-        let (coarse, fine) = (stream(Kind::Log, options.interval), stream(Kind::Fine, options.fine_interval));
+        let coarse = stream(Kind::Log, options.seal_every, options.interval);
+        let fine = stream(Kind::Fine, layout::PIECE, options.fine_interval);
         Ok(Self { place, options, coarse, fine, lost: None })
     }
 
@@ -121,14 +125,18 @@ impl Table {
         ended
     }
 
-    /// The logs of hours that are over, which have to be sealed. The log that was written last is closed if it is one of these. A
-    /// record of its hour that comes all the same goes to a new log, which is sealed to the same file.
+    /// The logs of spans that are over, which have to be sealed. The log that was written last is closed if it is one of these. A
+    /// record of its span that comes all the same goes to a new log, which is sealed to the same file.
     ///
     /// # Errors
     ///
     /// A directory can't be read.
     pub fn to_seal(&mut self, now: SystemTime) -> Result<Vec<File>, Error> {
-        let is_over = |file: &File| file.kind == Kind::Log && file.until() <= now;
+        // A part of an hour that this recorder writes ends with its span; one that was written before it began, not later.
+        let end = |file: &File| {
+            if file.is_whole() { file.until() } else { file.until().min(file.from + self.options.seal_every) }
+        };
+        let is_over = |file: &File| file.kind == Kind::Log && end(file) <= now;
         if self.coarse.file.as_ref().is_some_and(is_over) {
             // A log whose end can't be written is sealed as far as it can be read, and kept.
             if let Err(error) = self.coarse.end() {
@@ -159,8 +167,8 @@ fn last_of(root: &Root, files: &[File], kind: Kind) -> Option<SystemTime> {
         let mut last = None;
         if file.kind == Kind::Sealed {
             let read = root.read(&file.path).and_then(sealed::last_time);
-            // A sealed hour that can't be read now counts as recorded to its end.
-            last = read.unwrap_or(Some(file.until()));
+            // A sealed hour that can't be read now counts as recorded to its end. The end of a part is not known.
+            last = read.unwrap_or(Some(if file.is_whole() { file.until() } else { file.from }));
         } else if let Ok(log) = root.read(&file.path) {
             let _ = log::lines(&log, |line| {
                 last = time_of(line).or(last);
@@ -177,6 +185,8 @@ fn last_of(root: &Root, files: &[File], kind: Kind) -> Option<SystemTime> {
 /// Records of one resolution.
 struct Stream {
     kind: Kind,
+    /// The span of a file.
+    span: Duration,
     interval: Duration,
     root: Root,
     /// The file that was written last.
@@ -193,9 +203,9 @@ struct Stream {
 
 impl Stream {
     fn write(&mut self, place: &Place, time: SystemTime, line: &[u8]) -> Result<(), Error> {
-        let has_time = |file: &File| file.from <= time && time < file.until();
+        let has_time = |file: &File| file.from == layout::begin(time, self.span);
         let file = self.file.take().filter(has_time);
-        let file = file.unwrap_or_else(|| File::of(self.root.path(), place, self.kind, time));
+        let file = file.unwrap_or_else(|| File::spanning(self.root.path(), place, self.kind, self.span, time));
         let written = self.write_to(&file, place, time, line);
         self.file = Some(file);
         match written {

@@ -38,6 +38,17 @@ pub fn age(text: &str) -> Result<Duration, String> {
     if time <= OLDEST { Ok(time) } else { Err("at most 10 years".to_owned()) }
 }
 
+/// A part of an hour: whole minutes that divide it.
+pub fn part_of_hour(text: &str) -> Result<Duration, String> {
+    const HOUR: u64 = 3600;
+    let time = with_unit(text).ok_or("not a time with a unit: give 1m to 1h")?;
+    let seconds = time.as_secs();
+    if time.subsec_nanos() == 0 && seconds.is_multiple_of(60) && seconds > 0 && HOUR.is_multiple_of(seconds) {
+        return Ok(time);
+    }
+    Err("no part of an hour: 1m, 2m, 3m, 4m, 5m, 6m, 10m, 12m, 15m, 20m, 30m or 1h".to_owned())
+}
+
 /// The period of a table: milliseconds, or a time with a unit.
 pub fn period(text: &str) -> Result<u32, String> {
     milliseconds(text, 1..=MOST_MS)
@@ -72,6 +83,16 @@ fn with_unit(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_an_hour_divide_it() {
+        for (text, seconds) in [("1m", 60), ("5min", 300), ("12m", 720), ("1h", 3600), ("120s", 120)] {
+            assert_eq!(part_of_hour(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["7m", "0m", "30s", "2h", "5", "1m 30s", "1m 1ns", "x", ""] {
+            part_of_hour(text).unwrap_err();
+        }
+    }
 
     #[test]
     fn intervals_are_seconds_or_have_a_unit() {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use topstat_history::layout::HOUR;
 use topstat_history::{Place, Root, Table, TableOptions};
 use topstat_model::document::Shape;
 use topstat_model::{
@@ -158,7 +159,7 @@ pub fn record(fleet: &Path, host: u64, rows: usize) {
     fs::create_dir_all(fleet).unwrap();
     let root = Root::guarded(fleet).unwrap();
     let second = Duration::from_secs(1);
-    let options = TableOptions { interval: 10 * second, rows, fine_interval: second };
+    let options = TableOptions { interval: 10 * second, rows, fine_interval: second, seal_every: HOUR };
     for (sample, table) in TABLES {
         let place = Place { host: name(host), sample: sample.into(), table: table.into() };
         let mut recorder = Table::open(&root, place, options, Duration::ZERO).unwrap();

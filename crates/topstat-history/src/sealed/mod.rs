@@ -33,7 +33,7 @@ use std::time::SystemTime;
 
 use crate::dir::Root;
 use crate::entry::{Entry, Shapes};
-use crate::layout::{self, File, Kind, Place, UNFINISHED};
+use crate::layout::{self, File, Place, UNFINISHED};
 use crate::{Error, salvage};
 
 pub use columns::{Cells, Columns, Sealed};
@@ -42,8 +42,8 @@ pub use rows::{About, AboutColumn};
 use write::Rows;
 pub use write::{HostRows, Value};
 
-/// Seals a log: writes the Parquet file of its hour under a temporary name, brings it to the disk, gives it its name, and removes
-/// the log. If the hour was sealed before (the clock was set back), the file gets all records of both. A log without any record
+/// Seals a log: writes the Parquet file of its span under a temporary name, brings it to the disk, gives it its name, and removes
+/// the log. If the span was sealed before (the clock was set back), the file gets all records of both. A log without any record
 /// is only removed. A log that could not be read whole is not removed: it gets another name, which is returned, and the file has
 /// gaps that name it.
 ///
@@ -51,7 +51,7 @@ pub use write::{HostRows, Value};
 ///
 /// A file can't be read or written. The log stays then.
 pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Result<Option<PathBuf>, Error> {
-    let sealed = File::of(root.path(), place, Kind::Sealed, log.from);
+    let sealed = log.sealed();
     let always = (SystemTime::UNIX_EPOCH, log.until());
     let kept = layout::unread_name(root, &log.path);
     let open = root.read(&log.path).map_err(Error::of("read", &log.path))?;

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use topstat_history::layout::HOUR;
 use topstat_history::{Place, Root, TableOptions};
 use topstat_model::document::Shape;
 use topstat_model::{
@@ -39,8 +40,12 @@ pub fn at(ms: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_795_248_000) + Duration::from_millis(ms)
 }
 
-pub const OPTIONS: TableOptions =
-    TableOptions { interval: Duration::from_secs(10), rows: 32, fine_interval: Duration::from_secs(1) };
+pub const OPTIONS: TableOptions = TableOptions {
+    interval: Duration::from_secs(10),
+    rows: 32,
+    fine_interval: Duration::from_secs(1),
+    seal_every: HOUR,
+};
 
 pub fn place() -> Place {
     Place { host: "alpha".into(), sample: "tcp_v4".into(), table: "conns_bps".into() }

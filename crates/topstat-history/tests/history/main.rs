@@ -4,6 +4,7 @@
 mod fixtures;
 mod guarding;
 mod keeping;
+mod parts;
 mod reading;
 mod sealing;
 mod surviving;

@@ -46,6 +46,11 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = time::interval, default_value = "1s", help_heading = KEPT)]
     pub fine_interval: Duration,
 
+    /// How soon records are sealed: 1m to 1h, in parts of an hour. A shorter time makes more and smaller files, which can be
+    /// shipped sooner
+    #[arg(long, value_name = "TIME", value_parser = time::part_of_hour, default_value = "1h", help_heading = KEPT)]
+    pub seal_every: Duration,
+
     /// How long fine records are kept; 0: there are none
     #[arg(long, value_name = "TIME", value_parser = time::age, default_value = "2h", help_heading = KEPT)]
     pub fine_age: Duration,
@@ -82,6 +87,7 @@ FILES
   HISTORY/host=NAME/table=SAMPLE.TABLE/date=YYYY-MM-DD/
     HH.parquet             an hour that is over (all times are UTC's)
     HH.jsonl.zst           the hour that is being recorded: one document per line
+    HH-MM.parquet          with --seal-every: a part of an hour that is over; HH-MM.jsonl.zst before
     HH-MM.fine.jsonl.zst   ten minutes of fine records
 
 EXAMPLES

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use topstat_history::layout::HOUR;
 use topstat_history::{Place, Root, Table, TableOptions};
 use topstat_model::document;
 use topstat_model::document::Shape;
@@ -29,7 +30,7 @@ impl Scratch {
         let root = Root::guarded(&self.0.join("fleet")).unwrap();
         let place = Place { host: host.into(), sample: "net_cgroups".into(), table: "bps".into() };
         let second = Duration::from_secs(1);
-        let options = TableOptions { interval: 10 * second, rows: 8, fine_interval: second };
+        let options = TableOptions { interval: 10 * second, rows: 8, fine_interval: second, seal_every: HOUR };
         let mut table = Table::open(&root, place, options, Duration::ZERO).unwrap();
         let total = rows.iter().map(|(_, value)| value).sum::<u64>() + other;
         let row = |(rank, (cgroup, value)): (u32, &(&str, u64))| json!({"rank": rank, "value": value, "object": {"cgroup": cgroup}, "rx": 1, "tx": value - 1, "cpus": [0]});

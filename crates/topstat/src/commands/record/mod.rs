@@ -49,7 +49,12 @@ impl Plan {
         let every = args.interval.as_nanos().div_ceil(fine_interval.as_nanos().max(1));
         Ok(Self {
             tables,
-            options: TableOptions { interval: args.interval, rows: args.rows as usize, fine_interval },
+            options: TableOptions {
+                interval: args.interval,
+                rows: args.rows as usize,
+                fine_interval,
+                seal_every: args.seal_every,
+            },
             coarse_every: u64::try_from(every).unwrap_or(u64::MAX),
             fine,
             keep: Keep { age: args.age, fine_age: args.fine_age, bytes: args.size },

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
 
 use topstat_history::entry::time_of;
-use topstat_history::{File, Place, Root, Table};
+use topstat_history::{File, Place, Root, Table, layout};
 use topstat_model::document;
 
 use super::tree::Tree;
@@ -16,8 +16,8 @@ use crate::resolve;
 const SEAL_AGAIN: Duration = Duration::from_secs(600);
 /// The offset between the times at which one table and the next one wait for the disk.
 const APART: Duration = Duration::from_secs(2);
-/// The first part of an hour. In it, records of the hour before may still come, from a snapshot that was begun at the end of that
-/// hour.
+/// The first part of a span. In it, records of the span before may still come, from a snapshot that was begun at the end of that
+/// span.
 const SETTLED: Duration = Duration::from_secs(5);
 
 pub struct Recorder<'a> {
@@ -26,14 +26,14 @@ pub struct Recorder<'a> {
     root: Root,
     host: String,
     tables: BTreeMap<String, Recorded>,
-    /// The logs of past hours that are not sealed, each with the path of its table.
+    /// The logs of past spans that are not sealed, each with the path of its table.
     to_seal: VecDeque<(String, File)>,
     ticks: u64,
     looked: Option<Instant>,
     /// No log is sealed before this time.
     seal_after: Option<Instant>,
-    /// The hour in which the logs to seal were last listed.
-    hour: Option<SystemTime>,
+    /// The span in which the logs to seal were last listed.
+    span: Option<SystemTime>,
     /// Fine records take more room than the limit allows.
     fine_full: bool,
     /// The last problem that was logged of each topic: the records, the tree and the files.
@@ -58,7 +58,7 @@ impl<'a> Recorder<'a> {
             ticks: 0,
             looked: None,
             seal_after: None,
-            hour: None,
+            span: None,
             fine_full: false,
             said: BTreeMap::new(),
         }
@@ -156,8 +156,8 @@ impl<'a> Recorder<'a> {
         match Table::open(&self.root, place, self.plan.options, offset) {
             Ok(table) => {
                 self.tables.insert(path, Recorded { table, on: true });
-                // The table may have logs of past hours.
-                self.hour = None;
+                // The table may have logs of past spans.
+                self.span = None;
             }
             Err(error) => self.say("files", Some(chain(&error)), ""),
         }
@@ -182,22 +182,31 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Seals at most one log, so that the next records are not late: the logs of 100 tables take 100 fine intervals. They are read
-    /// until then.
+    /// Seals a few logs, so that the next records are not late: of hours one, so that 100 tables take 100 fine intervals; of
+    /// shorter spans as many as have all tables sealed in half of the span. The logs are read until then.
     fn seal(&mut self) {
-        let now = SystemTime::now();
-        let hour = topstat_history::layout::begin(now - SETTLED, topstat_history::layout::HOUR);
-        if self.hour != Some(hour) {
-            self.hour = Some(hour);
+        let every = self.plan.options.seal_every;
+        let settled = SystemTime::now() - SETTLED - offset(&self.host, every);
+        let span = layout::begin(settled, every);
+        if self.span != Some(span) {
+            self.span = Some(span);
             self.to_seal.clear();
             for (path, recorded) in &mut self.tables {
-                let files = recorded.table.to_seal(now - SETTLED).unwrap_or_default();
+                let files = recorded.table.to_seal(settled).unwrap_or_default();
                 self.to_seal.extend(files.into_iter().map(|file| (path.clone(), file)));
             }
         }
-        if self.seal_after.is_some_and(|after| Instant::now() < after) {
-            return;
+        let ticks = (every / 2).as_nanos() / self.plan.options.fine_interval.as_nanos().max(1);
+        let at_once = (self.tables.len() as u128).div_ceil(ticks.max(1));
+        for _ in 0..at_once {
+            if self.seal_after.is_some_and(|after| Instant::now() < after) {
+                return;
+            }
+            self.seal_one();
         }
+    }
+
+    fn seal_one(&mut self) {
         let Some((path, file)) = self.to_seal.pop_front() else { return };
         let Some(recorded) = self.tables.get(&path) else { return };
         match recorded.table.seal(&file, &resolve::stored_shape) {
@@ -226,6 +235,13 @@ impl<'a> Recorder<'a> {
             None => {}
         }
     }
+}
+
+/// How much later than others this host seals, so that the hosts of a fleet do not ship at once: up to a tenth of a span below an
+/// hour. An hour is sealed at its end: its files are shipped at a random time (topstat-ship.timer).
+fn offset(host: &str, every: Duration) -> Duration {
+    let share = host.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 100;
+    if every < layout::HOUR { every * share / 1000 } else { Duration::ZERO }
 }
 
 /// Records one document of a table.
