@@ -68,5 +68,5 @@ pub use order::{SecondEnds, SortBy};
 pub use sink::{Format, Reading, Records, Sink, Space};
 pub use snapshot::{CpuRow, CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
 pub use stored::{FleetKey, Reach, Stored};
-pub use time::{parse_rfc3339, rfc3339, to_the_minute, use_zone, zone};
+pub use time::{parse_rfc3339, rfc3339, to_the_minute, to_the_second, use_zone, zone};
 pub use unit::{Unit, human_ms, per_second};

@@ -43,6 +43,11 @@ pub fn to_the_minute(time: SystemTime) -> String {
     written(time, "%Y-%m-%dT%H:%M", &zone())
 }
 
+/// The time of the day alone, to the second: `09:00:00`, in the zone of the other times.
+pub fn to_the_second(time: SystemTime) -> String {
+    written(time, "%H:%M:%S", &zone())
+}
+
 /// The time of the day alone, with microseconds: `09:00:00.000123+01:00`.
 pub(crate) fn clock(time: SystemTime) -> String {
     written(time, "%H:%M:%S%.6f", &zone())

@@ -8,6 +8,7 @@
 use std::borrow::{Borrow, Cow};
 use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -195,10 +196,14 @@ impl Past {
         })
     }
 
-    /// The values of an object in each reading, the oldest first; `None` for a reading without a row of the object.
-    pub fn of(&self, object: &[Field]) -> impl Iterator<Item = (SystemTime, Option<Of<'_>>)> {
+    /// The values of an object in these readings, the oldest first; `None` for a reading without a row of the object.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer readings: [`sums`](Self::sums) has their number.
+    pub fn of(&self, object: &[Field], readings: Range<usize>) -> impl Iterator<Item = (SystemTime, Option<Of<'_>>)> {
         let mut known = None;
-        self.readings.iter().map(move |reading| {
+        self.readings.range(readings).map(move |reading| {
             let of = reading.place(object, &mut known).map(|place| {
                 let each = reading.head.parts.len();
                 let parts = reading.parts.get(place * each..(place + 1) * each).unwrap_or_default();

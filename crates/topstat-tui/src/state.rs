@@ -101,6 +101,17 @@ pub struct Data {
     pub outline: Outline,
 }
 
+/// A reading in layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layers {
+    /// When it was taken.
+    pub time: SystemTime,
+    /// The values of the objects that have a layer.
+    pub of: Vec<u64>,
+    /// The part of the total that is in no layer.
+    pub rest: u64,
+}
+
 /// The values of an object, reading by reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values {

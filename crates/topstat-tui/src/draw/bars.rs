@@ -16,7 +16,7 @@ pub fn to_f64(value: u64) -> f64 {
 
 /// The level of a value, from 0 to `most`.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is clamped
-fn level(value: f64, largest: f64, most: usize) -> usize {
+pub fn level(value: f64, largest: f64, most: usize) -> usize {
     if largest <= 0.0 || value <= 0.0 {
         return 0;
     }
@@ -24,7 +24,8 @@ fn level(value: f64, largest: f64, most: usize) -> usize {
     ((value / largest * to_f64(most as u64)).round() as usize).clamp(1, most)
 }
 
-fn block(level: usize, look: Look) -> char {
+/// A cell that is filled up to a level of 8.
+pub fn block(level: usize, look: Look) -> char {
     if look.utf8 { BLOCKS[level.min(8)] } else { ASCII[level.min(8)] }
 }
 

@@ -4,6 +4,7 @@
 mod about;
 mod bars;
 mod help;
+mod layers;
 mod now;
 mod object;
 mod overview;

@@ -44,6 +44,14 @@ impl Ink {
     }
 }
 
+impl Ink {
+    /// This colour, on the colour of another ink as its ground.
+    pub fn on(self, ground: Self) -> Self {
+        let over = |own: Style, ground: Style| ground.fg.map_or(own, |color| own.bg(color));
+        Self { full: over(self.full, ground.full), sixteen: over(self.sixteen, ground.sixteen), plain: self.plain }
+    }
+}
+
 const fn ink(full: Style, sixteen: Style, plain: Style) -> Ink {
     Ink { full, sixteen, plain }
 }
@@ -89,6 +97,16 @@ pub const WRONG: Ink = ink(fg(Color::Rgb(255, 107, 107)), fg(Color::Red), modifi
 pub const CHART: Ink = ink(fg(Color::Rgb(86, 182, 194)), fg(Color::Cyan), Style::new());
 /// The part of a chart that is in no row.
 pub const OTHER: Ink = ink(fg(Color::Rgb(84, 104, 176)), fg(Color::Blue), modified(Modifier::DIM));
+
+/// The layers of a chart, from the bottom: colours that also stand apart for people who see few of them (Okabe and Ito, "Color
+/// Universal Design", 2008).
+pub const LAYERS: [Ink; 5] = [
+    ink(fg(Color::Rgb(86, 180, 233)), fg(Color::Cyan), Style::new()),
+    ink(fg(Color::Rgb(230, 159, 0)), fg(Color::Yellow), Style::new()),
+    ink(fg(Color::Rgb(0, 158, 115)), fg(Color::Green), Style::new()),
+    ink(fg(Color::Rgb(204, 121, 167)), fg(Color::Magenta), Style::new()),
+    ink(fg(Color::Rgb(213, 94, 0)), fg(Color::Red), Style::new()),
+];
 
 /// A scale of colours from 0 to 1, for terminals with all colours: red, green and blue of each step.
 pub type Scale = &'static [[u8; 3]];

@@ -10,7 +10,7 @@ use topstat_model::typeset::escape;
 use topstat_model::{Align, ColumnKind, Field, Snapshot, SortBy, TableType, human_ms, rfc3339};
 
 use super::pen::{BOLD, DIM, Ink, Look, PLAIN, Pen, SELECTED, TINT, WRONG, cells, fit};
-use super::{bars, split, timebar, title, value};
+use super::{bars, layers, split, timebar, title, value};
 use crate::rows::{Rows, Shown};
 use crate::state::{App, Hit, When};
 
@@ -20,7 +20,7 @@ const LEAST: usize = 8;
 const LEFT_OUT: usize = 4;
 /// Longer than the time between two readings that are taken each second.
 const A_WHILE: Duration = Duration::from_secs(2);
-/// From this height on, in lines, the chart has four lines.
+/// From this height on, in lines, the chart has the first rows one on the other.
 const TALL: u16 = 30;
 
 pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
@@ -28,7 +28,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     let path = data.meta.path();
     let (head, rest) = split(area, 2);
     let x = pen.put(head.x, head.y, head.width, &path, BOLD);
-    let lines = if area.height >= TALL { 4 } else { 1 };
+    let lines = if area.height >= TALL { layers::LINES } else { 1 };
     let (chart, rest) = split(rest, lines);
     let (bar, rest) = split(rest, timebar::lines(app));
     if bar.height > 0 {
@@ -47,9 +47,14 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     let rows = app.rows();
     let x = pen.put(head.x, head.y + 1, head.width, &filtered(app, &snapshot, &rows), SELECTED);
     pen.put(x, head.y + 1, head.right() - x, &text, ink);
-    let values: Vec<_> = app.sums(app.table, chart.width.into()).iter().map(|sums| (sums.rows, sums.other)).collect();
-    bars::stacked(pen, chart, &values);
-    app.hits.push((chart, Hit::Chart));
+    let plot = if area.height >= TALL {
+        layers::draw(app, pen, chart, &snapshot, &rows)
+    } else {
+        let sums = app.sums(app.table, chart.width.into());
+        bars::stacked(pen, chart, &sums.iter().map(|sums| (sums.rows, sums.other)).collect::<Vec<_>>());
+        chart
+    };
+    app.hits.push((plot, Hit::Chart));
     let (titles_at, rest) = split(rest, 1);
     app.page = rest.height.into();
     let selected = app.selection(&rows);

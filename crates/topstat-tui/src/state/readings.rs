@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use topstat_model::{Field, Snapshot};
 
-use super::{App, LOADING, LOOKING, NOT_LOADED, Screen, Values, WAITING, When};
+use super::{App, Data, LOADING, LOOKING, Layers, NOT_LOADED, Screen, Values, WAITING, When};
 use crate::feed::Cost;
 use crate::host::Host;
 use crate::past::Sums;
@@ -124,13 +124,39 @@ impl App {
         sums
     }
 
+    /// The number of readings of a table up to the instant that charts end with.
+    fn reached(&self, data: &Data) -> usize {
+        let sums = data.past.sums();
+        sums.len() - sums.rev().take_while(|sums| !self.is_reached(sums.time)).count()
+    }
+
+    /// The last `most` readings of the chosen table, the oldest first: of each its time, the values of these objects, and what is
+    /// left of the total.
+    pub(crate) fn layers(&self, objects: &[&[Field]], most: usize) -> Vec<Layers> {
+        let Some(data) = self.current() else { return vec![] };
+        let to = self.reached(data);
+        let readings = to.saturating_sub(most)..to;
+        let sums = data.past.sums().skip(readings.start).take(readings.len());
+        let mut layers: Vec<_> = sums
+            .map(|sums| Layers { time: sums.time, of: Vec::new(), rest: sums.rows.saturating_add(sums.other) })
+            .collect();
+        for object in objects {
+            for (layers, (_, of)) in layers.iter_mut().zip(data.past.of(object, readings.clone())) {
+                let value = of.map_or(0, |of| of.value).min(layers.rest);
+                layers.rest -= value;
+                layers.of.push(value);
+            }
+        }
+        layers
+    }
+
     /// The values of an object of the chosen table, the oldest first; 0 for a reading without a row of the object.
     pub fn values(&self, object: &[Field]) -> Values {
         let mut values = Values::default();
         let Some(data) = self.current() else { return values };
         let parts = data.past.last().map_or(0, |last| last.parts.len());
         values.parts = vec![vec![]; parts];
-        for (_, of) in data.past.of(object).filter(|(time, _)| self.is_reached(*time)) {
+        for (_, of) in data.past.of(object, 0..self.reached(data)) {
             values.value.push(of.map_or(0, |of| of.value));
             for (place, part) in values.parts.iter_mut().enumerate() {
                 part.push(of.and_then(|of| of.parts.get(place).copied()).unwrap_or(0));
