@@ -130,8 +130,8 @@ impl App {
         sums.len() - sums.rev().take_while(|sums| !self.is_reached(sums.time)).count()
     }
 
-    /// The last `most` readings of the chosen table, the oldest first: of each its time, the values of these objects, and what is
-    /// left of the total.
+    /// The last `most` readings of the chosen table, the oldest first: of each its time, the values of these objects, and the
+    /// rest of the total.
     pub(crate) fn layers(&self, objects: &[&[Field]], most: usize) -> Vec<Layers> {
         let Some(data) = self.current() else { return vec![] };
         let to = self.reached(data);
