@@ -2,7 +2,7 @@
 //! The programs, with UDP counted by its functions or by its packets.
 
 use super::abi;
-use crate::bpf;
+use crate::bpf::{self, sockets::Avoided};
 use crate::family::{Build, Builds, Entries, Keeps, Kind, MapSize, Refill, Settle, Which};
 use crate::hooks::Hook;
 use crate::report::{Check, Outcome};
@@ -65,14 +65,25 @@ pub fn check() -> Vec<Check> {
 
 /// How snapshots find sockets, where the kernel refuses the best way.
 fn sockets() -> Option<Check> {
-    (!bpf::sockets::are_iterated()).then(|| Check {
-        name: "looking at sockets".to_owned(),
-        outcome: Outcome::Degraded,
-        found: "by the files of all processes, and by the connections of this network namespace, for the kernel refuses \
-                iterators over the sockets in a storage. Elsewhere, what a connection sends after its process has closed it \
-                counts when it ends"
-            .to_owned(),
-        advice: "a kernel that is not hardened so has the other way".to_owned(),
+    bpf::sockets::avoided().map(|avoided| {
+        let (why, advice) = match avoided {
+            Avoided::Refused => {
+                ("the kernel refuses iterators over the sockets in a storage", "a kernel that is not hardened so has the other way")
+            }
+            Avoided::Unsafe => (
+                "this kernel can crash in iterators over the sockets in a storage (since Linux 7.0)",
+                "it costs a few milliseconds each time that a table of TCP is read",
+            ),
+        };
+        Check {
+            name: "looking at sockets".to_owned(),
+            outcome: Outcome::Degraded,
+            found: format!(
+                "by the files of all processes, and by the connections of this network namespace, for {why}. Elsewhere, what a \
+                 connection sends after its process has closed it counts when it ends"
+            ),
+            advice: advice.to_owned(),
+        }
     })
 }
 

@@ -10,12 +10,13 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::need::Need;
 use crate::{daemon, need, netns, pace, role, watch};
@@ -383,6 +384,11 @@ type Ended = Result<Completion, Failed>;
 fn here(case: &Case) -> (Ended, Vec<String>) {
     // Drops the notes of a failed test.
     notes().clear();
+    // A test may have stayed on one CPU: the next one has all of them again.
+    static CPUS: LazyLock<Option<CpuSet>> = LazyLock::new(|| sched_getaffinity(None).ok());
+    if let Some(cpus) = &*CPUS {
+        let _ = sched_setaffinity(None, cpus);
+    }
     let done = match tried(case, note) {
         Ok(Done::Passed) => Ok(Completion::Completed),
         Ok(Done::Skipped(reason)) => Ok(Completion::ignored_with(reason)),

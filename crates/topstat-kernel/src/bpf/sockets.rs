@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Goes over sockets. A kernel may refuse iterators over the sockets in a storage (`iter/bpf_sk_storage_map`): they can write to
-//! the storage, and hardened kernels allow no such iterator. There the sockets are found in two ways, one after the other: by the
+//! the storage, and hardened kernels allow no such iterator. From Linux 7.0 on such an iterator can crash the kernel: it reads
+//! `selem->local_storage` twice, and since 5d800f87d0a5 ("bpf: Support lockless unlink when freeing map or local storage") the end
+//! of a socket may set that pointer to NULL in between. On all of these kernels the sockets are found in two ways, one after the other: by the
 //! files of all processes (`iter/task_file`), by programs with the ending [`FILES`]; and among the connections of the reader's
 //! network namespace (`iter/tcp`), by programs with the ending [`HASHED`]. The latter also finds connections that no process has
 //! open: they are sending their last data, or are parts of a connection of MPTCP. In other network namespaces these are not found,
@@ -11,8 +13,8 @@ use std::sync::LazyLock;
 
 use libbpf_rs::{Link, MapHandle, Object, OpenObject};
 use libbpf_sys::{
-    BPF_ALU64, BPF_EXIT, BPF_JMP, BPF_K, BPF_MOV, BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER, bpf_insn, bpf_prog_load,
-    bpf_prog_load_opts, libbpf_find_vmlinux_btf_id,
+    BPF_ALU64, BPF_EXIT, BPF_JMP, BPF_K, BPF_MOV, BPF_PROG_TYPE_TRACING, BPF_TRACE_FENTRY, BPF_TRACE_ITER, bpf_insn,
+    bpf_prog_load, bpf_prog_load_opts, libbpf_find_vmlinux_btf_id,
 };
 use rustix::io::Errno;
 
@@ -26,11 +28,34 @@ const HASHED: &str = "_hashed";
 /// The section of programs that go over a storage.
 const STORAGE: &str = "iter/bpf_sk_storage_map";
 
-/// Whether the kernel lets iterators go over the sockets in a storage. A process that may load no programs can't find out, and its
-/// programs fail whatever the answer is.
+/// The function that makes these iterators unsafe: see the module.
+const UNSAFE_WITH: &std::ffi::CStr = c"bpf_selem_unlink_nofail";
+
+/// Why iterators do not go over the sockets in a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Avoided {
+    /// The kernel refuses them.
+    Refused,
+    /// They can crash the kernel.
+    Unsafe,
+}
+
+/// Why iterators do not go over the sockets in a storage; `None`: they do. A process that may load no programs can't find out
+/// whether they are refused, and its programs fail whatever the answer is.
+pub fn avoided() -> Option<Avoided> {
+    static AVOIDED: LazyLock<Option<Avoided>> = LazyLock::new(|| {
+        // SAFETY: the name ends with a zero.
+        if unsafe { libbpf_find_vmlinux_btf_id(UNSAFE_WITH.as_ptr(), BPF_TRACE_FENTRY) } > 0 {
+            return Some(Avoided::Unsafe);
+        }
+        matches!(try_one(), Err(Errno::PERM | Errno::ACCESS)).then_some(Avoided::Refused)
+    });
+    AVOIDED.filter(|avoided| *avoided == Avoided::Unsafe || tasks_are_iterated())
+}
+
+/// Whether iterators go over the sockets in a storage.
 pub fn are_iterated() -> bool {
-    static ARE: LazyLock<bool> = LazyLock::new(|| !matches!(try_one(), Err(Errno::PERM | Errno::ACCESS)));
-    *ARE || !tasks_are_iterated()
+    avoided().is_none()
 }
 
 /// Whether this process may load iterators at all.
