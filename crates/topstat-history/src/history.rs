@@ -233,8 +233,8 @@ fn in_gap(gap: &Gap, time: SystemTime) -> bool {
     gap.from < time && time < gap.time
 }
 
-/// The files of a span of time: of an hour, or its parts. A sealed hour and its log may both exist, while it is being sealed or if the clock was set back.
-/// Ten minutes of fine records replace the hour's records of these minutes.
+/// The files of a span of time: of an hour, or its parts. A sealed hour and its log may both exist, while it is being sealed or if
+/// the clock was set back. Ten minutes of fine records replace the hour's records of these minutes.
 struct Span {
     from: SystemTime,
     span: Duration,

@@ -119,10 +119,14 @@ impl File {
     /// The file that this log is sealed to.
     #[must_use]
     pub fn sealed(&self) -> Self {
-        let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let stem = name.split('.').next().unwrap_or_default();
-        let path = self.path.with_file_name(format!("{stem}{SEALED}"));
+        let path = self.path.with_file_name(format!("{}{SEALED}", self.stem()));
         Self { from: self.from, kind: Kind::Sealed, path }
+    }
+
+    /// Its name without endings: `04`, `04-10`.
+    fn stem(&self) -> &str {
+        let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.split('.').next().unwrap_or_default()
     }
 
     /// The latest end of its span. A part of an hour may end before: its name says when it begins.
@@ -132,8 +136,7 @@ impl File {
 
     /// Whether it is a whole hour's, or fine: then its span ends with [`until`](Self::until).
     pub(crate) fn is_whole(&self) -> bool {
-        let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        self.kind == Kind::Fine || !name.split('.').next().unwrap_or_default().contains('-')
+        self.kind == Kind::Fine || !self.stem().contains('-')
     }
 
     /// The file of this path in the directory of a date; `None`: its name is no name of a history's file.

@@ -90,15 +90,20 @@ proptest! {
     }
 }
 
+/// Records for some minutes, in files of five, and seals those that are over.
+fn sealed_by_five(scratch: &Scratch, minutes: u64) {
+    let options = TableOptions { seal_every: Duration::from_secs(300), ..OPTIONS };
+    let mut table = Table::open(&scratch.root(), place(), options, Duration::ZERO).unwrap();
+    for ms in (0..minutes * MINUTE_MS).step_by(10_000) {
+        table.coarse(snapshot(at(ms), 2)).unwrap();
+    }
+    seal(&mut table, minutes * MINUTE_MS);
+}
+
 #[test]
 fn a_part_is_sealed_when_it_is_over_and_no_hour_is_waited_for() {
     let scratch = Scratch::new("parts-over");
-    let options = TableOptions { seal_every: Duration::from_secs(300), ..OPTIONS };
-    let mut table = Table::open(&scratch.root(), place(), options, Duration::ZERO).unwrap();
-    for ms in (0..12 * MINUTE_MS).step_by(10_000) {
-        table.coarse(snapshot(at(ms), 2)).unwrap();
-    }
-    seal(&mut table, 12 * MINUTE_MS);
+    sealed_by_five(&scratch, 12);
     let found = files(&scratch.root(), &place()).unwrap();
     let name = |file: &topstat_history::File| file.path.file_name().unwrap().to_str().unwrap().to_owned();
     assert_eq!(found.iter().map(name).collect::<Vec<_>>(), ["08-00.parquet", "08-05.parquet", "08-10.jsonl.zst"]);
@@ -108,12 +113,7 @@ fn a_part_is_sealed_when_it_is_over_and_no_hour_is_waited_for() {
 #[test]
 fn an_unreadable_part_is_a_gap_up_to_the_next_part() {
     let scratch = Scratch::new("parts-unreadable");
-    let options = TableOptions { seal_every: Duration::from_secs(300), ..OPTIONS };
-    let mut table = Table::open(&scratch.root(), place(), options, Duration::ZERO).unwrap();
-    for ms in (0..15 * MINUTE_MS).step_by(10_000) {
-        table.coarse(snapshot(at(ms), 2)).unwrap();
-    }
-    seal(&mut table, 15 * MINUTE_MS);
+    sealed_by_five(&scratch, 15);
     let damaged = &files(&scratch.root(), &place()).unwrap()[1];
     std::fs::write(&damaged.path, b"damaged").unwrap();
     let all = range(&History::open(&scratch.0).unwrap(), 0, 15 * MINUTE_MS);

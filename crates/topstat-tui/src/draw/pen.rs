@@ -42,9 +42,7 @@ impl Ink {
             Colors::True => self.full,
         }
     }
-}
 
-impl Ink {
     /// This colour, on the colour of another ink as its ground.
     pub fn on(self, ground: Self) -> Self {
         let over = |own: Style, ground: Style| ground.fg.map_or(own, |color| own.bg(color));
