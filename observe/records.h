@@ -19,8 +19,8 @@
  *       writes any other field (as W7 and W9 of window.h). No locked operation is needed.
  *   R3  A reader reads the ring first, and then the counters. So no record is ahead of the counters, except by a half-done update
  *       that a reader without the object's lock may see, and that counts as 0 (records_more()).
- *   R4  Tables whose slides have the same length share one ring. A ring has the tag of its length, and is empty for a table of
- *       another length.
+ *   R4  Tables whose slides have the same length share one ring. A ring has the tag of its length and of the moment when the
+ *       first of the tables was switched on. It is empty for a table with another tag, and the next record makes it anew.
  *   R5  A table counts from the moment `since` on, when it was switched on or its period was changed. A record that is older is
  *       skipped. So in the slide of that moment, only a record that was made after it counts.
  */
@@ -35,13 +35,15 @@
 /* A counter that has gone back by less than this was read during a half-done update (R3). */
 #define RECORDS_BACK (1U << 20)
 
-/* The tag of a table's slides: of their length and their clock. Two lengths may have one tag; then a ring has records of slides
- * of another length until the next record is made. */
-TS_INLINE u64 records_tag(const struct ts_config *c)
+/*
+ * The tag of a table's ring: of the length of its slides, their clock, and `began` (R4): when a table was switched on while no
+ * other table with records was on. Two of them may have one tag; then a ring has older records until the next record is made.
+ */
+TS_INLINE u64 records_tag(const struct ts_config *c, u64 began)
 {
-	u64 length = ts_read(c->slide) << 1 | (ts_read(c->precise) & 1);
+	u64 of = ts_read(c->slide) << 1 | (ts_read(c->precise) & 1);
 
-	return ((length ^ length >> 15 ^ length >> 30) & 0x7fff) + 1;
+	return ((of ^ of >> 15 ^ of >> 30 ^ began ^ began >> 15) & 0x7fff) + 1;
 }
 
 /* Whether two tables share one ring (R4). */
@@ -66,13 +68,13 @@ TS_INLINE struct record *records_at(const struct record_ring *g, u32 i)
 }
 
 /*
- * Add a record of the present slide, unless there is one. `now`: in ticks of the clock. `active`: the time of the event before
- * this one, in ticks; equal to `now`: unknown.
+ * Add a record of the present slide, unless there is one. `tag`: of the ring. `now`: in ticks of the clock. `active`: the time
+ * of the event before this one, in ticks; equal to `now`: unknown.
  */
-TS_INLINE int records_add(struct record_ring *g, const struct ts_config *c, const struct records_counts *counts, u64 now,
-			  u64 active, u32 cpu)
+TS_INLINE int records_add(struct record_ring *g, const struct ts_config *c, u64 tag, const struct records_counts *counts,
+			  u64 now, u64 active, u32 cpu)
 {
-	u64 length = ts_read(c->slide), tag = records_tag(c), number, slide, old, gap, start;
+	u64 length = ts_read(c->slide), number, slide, old, gap, start;
 	u32 marks = 0, mark, last = TS_FRACTIONS - 1;
 	struct record *r;
 
@@ -167,11 +169,11 @@ TS_INLINE u32 records_counted(const struct record_ring *g, u64 number, u32 marks
 }
 
 /*
- * Make the window of a table, from the ring and the present counters. `since`: R5, in ticks of the table's clock. `active`: the
+ * Make the window of a table, from the ring with this tag and the present counters. `since`: R5, in ticks of the table's clock. `active`: the
  * time of the last event, in ticks; 0: unknown. Returns an enum ts_copy: TS_COPY_BUSY while a CPU makes a record.
  */
 TS_INLINE int records_window(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of,
-			     const struct ts_config *c, u64 since, u64 active)
+			     const struct ts_config *c, u64 tag, u64 since, u64 active)
 {
 	u64 slide = ts_read(g->slide), done = ts_read(g->done), length = ts_read(c->slide), number, start;
 	u32 i, marks;
@@ -180,7 +182,7 @@ TS_INLINE int records_window(struct ts_window *w, const struct record_ring *g, c
 	w->slide = w->done = w->fading = 0;
 	/* ts_window_now() takes a window that can't be evaluated for the largest possible one. */
 	w->base = 1;
-	if (!length || slide >> TS_EPOCH_SHIFT != records_tag(c))
+	if (!length || slide >> TS_EPOCH_SHIFT != tag)
 		return TS_COPY_OK;
 	if (!ts_is_done(done, slide))
 		return TS_COPY_BUSY;

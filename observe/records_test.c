@@ -104,7 +104,7 @@ static int compare(const struct record_ring *g, const struct ts_config *c, const
 				fading = sum;
 		}
 		want += fading ? ts_fade(fading, tick.fraction, first, last) : 0;
-		if (records_window(&w, g, now, of, c, since, active) != TS_COPY_OK || ts_window_eval(&w, &tick, &v))
+		if (records_window(&w, g, now, of, c, records_tag(c, 0), since, active) != TS_COPY_OK || ts_window_eval(&w, &tick, &v))
 			return snprintf(why, bytes, "table %u is busy", of);
 		if (v.value != want)
 			return snprintf(why, bytes, "table %u has %llu, not %llu", of, (unsigned long long)v.value,
@@ -163,7 +163,7 @@ int records_test(u64 seed, char *why, size_t bytes)
 		}
 		e->more.resent = !chance(9);
 		began = now;
-		records_add(&ring, &c, &began, at, active, count % 8);
+		records_add(&ring, &c, records_tag(&c, 0), &began, at, active, count % 8);
 		add(&now, &e->more);
 		now.bytes[0] &= (1ULL << 56) - 1;
 		active = at;

@@ -3,7 +3,7 @@
 #ifndef TOPSTAT_TCP_BPF_H
 #define TOPSTAT_TCP_BPF_H
 
-#include "observe/host.h"
+#include "observe/stamp.h"
 
 /* When the connection last received data, in jiffies. */
 static __always_inline u32 tcp_data_time(struct tcp_sock *tp)
@@ -11,12 +11,18 @@ static __always_inline u32 tcp_data_time(struct tcp_sock *tp)
 	return ((struct inet_connection_sock *)tp)->icsk_ack.lrcvtime;
 }
 
+/* Whether the connection has received no segment since a moment, in jiffies: see stamp_is_before(). */
+static __always_inline int tcp_has_not_received(struct tcp_sock *tp, u32 since, u32 now)
+{
+	return stamp_is_before(tp->rcv_tstamp, since, now) && stamp_is_before(tcp_data_time(tp), since, now);
+}
+
 /* When the connection last received a segment, in jiffies; at tcp_probe: before the segment that has just come. */
 static __always_inline u32 tcp_last_received(struct tcp_sock *tp)
 {
 	u32 last = tp->rcv_tstamp, data = tcp_data_time(tp);
 
-	return (s32)(data - last) > 0 ? data : last;
+	return stamp_later(last, data, host_jiffies());
 }
 
 /* When the connection was last active, in jiffies; at tcp_probe: before the segment that has just come. */
@@ -24,7 +30,7 @@ static __always_inline u32 tcp_last_active(struct tcp_sock *tp)
 {
 	u32 last = tcp_last_received(tp), sent = tp->lsndtime;
 
-	return (s32)(sent - last) > 0 ? sent : last;
+	return stamp_later(last, sent, host_jiffies());
 }
 
 /* Whether another CPU may be changing the socket. */

@@ -40,12 +40,12 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 }
 
 static __always_inline void inet_record_in(struct record_ring *g, struct ts_config *c, const struct records_counts *counts,
-					   struct tcp_sock *tp)
+					   struct tcp_sock *tp, u32 sample)
 {
 	u64 jiffies = host_jiffies(), now = ts_unlikely(c->precise) ? ts_precise() : jiffies;
 	u64 active = ts_unlikely(c->precise) ? now : jiffies - (u32)((u32)jiffies - tcp_last_active(tp));
 
-	records_add(g, c, counts, now, active, host_cpu());
+	records_add(g, c, inet_tag(c, sample), counts, now, active, host_cpu());
 }
 
 /* Make a record in a ring of a table with another period. */
@@ -59,10 +59,10 @@ static __noinline int inet_record_other(struct record_ring *g, struct tcp_sock *
 		return 0;
 	c = &inet_config(o->sample)[table];
 	if (inet_goes_on(g, c, o)) {
-		inet_record_in(g, c, counts, tp);
+		inet_record_in(g, c, counts, tp, o->sample);
 	} else {
 		inet_taken(&taken, o);
-		inet_record_in(g, c, &taken, tp);
+		inet_record_in(g, c, &taken, tp, o->sample);
 	}
 	return host_nothing();
 }
@@ -109,7 +109,7 @@ static __noinline int inet_record(struct sock *sk, struct tcp_sock *tp, struct i
 		host_call(inet_record_apart(sk, tp, o, &counts));
 	if (ts_unlikely(!inet_goes_on(&o->tcp.ring, c, o)))
 		inet_taken(&counts, o);
-	inet_record_in(&o->tcp.ring, c, &counts, tp);
+	inet_record_in(&o->tcp.ring, c, &counts, tp, o->sample);
 	if (ts_unlikely(!(ts_read(o->listed) & INET_LISTED)))
 		host_call(inet_list(sk, tp, o));
 	return host_nothing();

@@ -160,7 +160,7 @@ TS_INLINE int inet_is_tcp(u32 sample)
 }
 
 /* Changes whenever a pinned structure changes: the constants, the settings, a bank, an object. */
-#define INET_ABI 6
+#define INET_ABI 7
 
 /* Set before loading. */
 struct inet_constants {

@@ -30,7 +30,7 @@ HOST_WORD(apart);
 
 #define INET_APART(sample, ring) (1U << ((sample) * RECORDS_TABLES + (ring)))
 
-/* More than any age of a connection's stamps, so that all stamps are before the beginning of the cell. */
+/* So far in the future begins a cell in which every segment is due (stamp_is_before()). */
 #define INET_ALWAYS_DUE 0x40000000
 
 /*
@@ -139,16 +139,18 @@ static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct ine
 /* Whether this is the first segment that the connection receives in this cell. */
 static __always_inline int inet_is_due(struct tcp_sock *tp)
 {
-	u32 start = inet_cell(host_jiffies()) >> 32;
+	u64 now = host_jiffies();
 
-	return (s32)(tp->rcv_tstamp - start) < 0 && (s32)(tcp_data_time(tp) - start) < 0;
+	return tcp_has_not_received(tp, inet_cell(now) >> 32, now);
 }
 
 /* Whether the connection has been silent for a while, and its next segment is due. */
 static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
 {
+	u32 now = host_jiffies();
+
 	return sk->__sk_common.skc_state == TCP_ESTABLISHED && inet_is_due(tp) &&
-	       (s32)((u32)host_jiffies() - tcp_last_active(tp)) > (s32)host_jiffies_of_ms(INET_SILENT_MS);
+	       stamp_is_before(tcp_last_active(tp), now - (u32)host_jiffies_of_ms(INET_SILENT_MS), now);
 }
 
 /*
@@ -157,7 +159,7 @@ static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
  */
 static __always_inline int inet_goes_on(const struct record_ring *g, const struct ts_config *c, const struct inet_object *o)
 {
-	return ts_read(o->listed) & INET_LISTED && ts_read(g->slide) >> TS_EPOCH_SHIFT == records_tag(c);
+	return ts_read(o->listed) & INET_LISTED && ts_read(g->slide) >> TS_EPOCH_SHIFT == inet_tag(c, o->sample);
 }
 
 /* Begin the connection's object, if it has no id yet. */

@@ -7,11 +7,9 @@
 static u32 tcp_last_active(const struct sock *sk)
 {
 	u32 last = READ_ONCE(tcp_sk(sk)->rcv_tstamp), data = READ_ONCE(inet_csk(sk)->icsk_ack.lrcvtime);
-	u32 sent = READ_ONCE(tcp_sk(sk)->lsndtime);
+	u32 sent = READ_ONCE(tcp_sk(sk)->lsndtime), now = (u32)jiffies;
 
-	if ((s32)(data - last) > 0)
-		last = data;
-	return (s32)(sent - last) > 0 ? sent : last;
+	return stamp_later(stamp_later(last, data, now), sent, now);
 }
 
 /*

@@ -9,7 +9,10 @@
 /* Further rings of connections: see struct inet_rings. */
 HOST_STORAGE(rings, sk, struct inet_rings);
 
-/* The time of each table's last switching on or change of period, in ticks of its clock (R5). User space writes it. */
+/*
+ * The time of each table's last switching on or change of period, in ticks of its clock (R5). For the static table, which has no
+ * records: when the first of the sample's other tables was switched on, in jiffies (R4). User space writes them.
+ */
 u64 since[INET_SAMPLES][TS_BANK_TABLES] SEC(".data.since");
 
 struct {
@@ -34,6 +37,12 @@ static __always_inline struct inet_scratch *inet_scratch(u32 sample)
 static __always_inline struct ts_config *inet_config(u32 sample)
 {
 	return settings.config[ts_bound(sample, INET_TCP_V6)];
+}
+
+/* The tag of a table's rings (R4). */
+static __always_inline u64 inet_tag(const struct ts_config *c, u32 sample)
+{
+	return records_tag(c, ts_read(since[ts_bound(sample, INET_TCP_V6)][INET_BYTES]));
 }
 
 /* A connection's last activity, in ticks; 0: jiffies are too coarse for the table's clock. */
@@ -83,11 +92,8 @@ static __always_inline int inet_peek_counts(struct records_counts *now, u32 *las
 	now->pad = 0;
 	data = BPF_CORE_READ((struct inet_connection_sock *)tp, icsk_ack.lrcvtime);
 	sent = BPF_CORE_READ(tp, lsndtime);
-	*last = BPF_CORE_READ(tp, rcv_tstamp);
-	if ((s32)(data - *last) > 0)
-		*last = data;
-	if ((s32)(sent - *last) > 0)
-		*last = sent;
+	*last = stamp_later(BPF_CORE_READ(tp, rcv_tstamp), data, host_jiffies());
+	*last = stamp_later(*last, sent, host_jiffies());
 	return 1;
 }
 
@@ -128,7 +134,8 @@ TS_APART int inet_peek(struct ts_window *w, u64 obj, u32 at)
 		return TS_COPY_BUSY;
 	if (!inet_peek_counts(&s->now, &last, obj)) /* R3 */
 		return TS_COPY_GONE;
-	return records_window(w, &s->ring, &s->now, table, c, since[sample][table], inet_active(c, last));
+	return records_window(w, &s->ring, &s->now, table, c, inet_tag(c, sample), since[sample][table],
+			      inet_active(c, last));
 }
 
 /* The most that the window of a table can be worth. Without scratch memory: the caller has no claim. */

@@ -174,8 +174,8 @@ TS_APART int inet_value(struct record_ring *g, u32 sample, u32 table)
 	c = &settings.config[sample][table];
 	tick = &s->tick[sample][table];
 	for (i = 0; i < INET_TRIES; i++) {
-		if (records_window(&s->window, g, &s->now, table, c, since[sample][table], inet_active(c, s->last)) ==
-		    TS_COPY_OK)
+		if (records_window(&s->window, g, &s->now, table, c, inet_tag(c, sample), since[sample][table],
+				   inet_active(c, s->last)) == TS_COPY_OK)
 			break;
 	}
 	if (i == INET_TRIES || ts_window_eval(&s->window, tick, &value)) {
@@ -248,8 +248,7 @@ TS_APART int inet_order_all(struct inet_object *o)
  */
 static __always_inline int inet_has_received(struct sock *sk, struct tcp_sock *tp, u32 silent)
 {
-	return sk->__sk_common.skc_state != TCP_ESTABLISHED || (s32)(tp->rcv_tstamp - silent) > 0 ||
-	       (s32)(tcp_data_time(tp) - silent) > 0;
+	return sk->__sk_common.skc_state != TCP_ESTABLISHED || !tcp_has_not_received(tp, silent + 1, host_jiffies());
 }
 
 /* Take the connection off the list, in two steps. A hook that makes a record in between lists it again. A hook that has begun before

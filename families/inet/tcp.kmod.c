@@ -29,6 +29,7 @@
 #include <trace/events/sock.h>
 #include <trace/events/tcp.h>
 #include "logic.h"
+#include "observe/stamp.h"
 #include "topstat_hooks.h"
 #include "topstat_observer.h"
 #include "topstat_observer_compat.h"
@@ -147,7 +148,7 @@ static void tcp_end(struct sock *sk)
  */
 static u64 cell;
 
-/* More than any age of a connection's stamps, so that all stamps are before the beginning of the cell. */
+/* So far in the future begins a cell in which every segment is due (stamp_is_before()). */
 #define ALWAYS_DUE 0x40000000
 
 /* With a precise clock every segment is looked at. Several CPUs may find that a new cell has begun, and write the same value. */
@@ -176,11 +177,12 @@ static noinline u64 cell_begin(u32 now)
 }
 
 /* Whether this is the first segment that the connection receives in this cell. */
-static bool is_due(const struct sock *sk, u64 word)
+static bool is_due(const struct sock *sk, u64 word, u32 now)
 {
 	u32 start = word >> 32;
 
-	return (s32)(tcp_sk(sk)->rcv_tstamp - start) < 0 && (s32)(inet_csk(sk)->icsk_ack.lrcvtime - start) < 0;
+	return stamp_is_before(tcp_sk(sk)->rcv_tstamp, start, now) &&
+	       stamp_is_before(inet_csk(sk)->icsk_ack.lrcvtime, start, now);
 }
 
 #ifdef HAVE_TCP_PROBE_CONST
@@ -205,7 +207,7 @@ static noinline void tcp_received_due(struct sock *sk)
 
 static noinline void tcp_received_anew(struct sock *sk, u32 now)
 {
-	if (is_due(sk, cell_begin(now)))
+	if (is_due(sk, cell_begin(now), now))
 		tcp_received_due(sk);
 }
 
@@ -217,7 +219,7 @@ static void tcp_received(void *data, struct sock *sk, PROBE_CONST struct sk_buff
 
 	if (unlikely((s32)(now - (u32)word) >= 0))
 		tcp_received_anew(sk, now);
-	else if (is_due(sk, word))
+	else if (is_due(sk, word, now))
 		tcp_received_due(sk);
 }
 

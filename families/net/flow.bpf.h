@@ -80,9 +80,11 @@ static __always_inline void net_direct(struct net_flow *f, struct sock *sk, u32 
  */
 static __always_inline u32 net_growth_cell(struct tcp_sock *tp, u32 last)
 {
-	u32 current = net_cell(host_jiffies()), received = tcp_last_received(tp), before = current - net_cell_jiffies();
+	u32 now = host_jiffies(), received = tcp_last_received(tp);
+	u32 current = net_cell(now), before = current - net_cell_jiffies();
 
-	if ((s32)(last - current) >= 0 && (s32)(received - current) < 0 && (s32)(received - before) >= 0)
+	if (!stamp_is_before(last, current, now) && stamp_is_before(received, current, now) &&
+	    !stamp_is_before(received, before, now))
 		return before;
 	return net_cell_of(last);
 }
@@ -90,8 +92,10 @@ static __always_inline u32 net_growth_cell(struct tcp_sock *tp, u32 last)
 /* A silent connection is due when it speaks again. A hook sees this in the state ESTABLISHED alone. */
 static __always_inline int net_is_silent(struct sock *sk, u32 last)
 {
+	u32 now = host_jiffies();
+
 	return sk->__sk_common.skc_state == TCP_ESTABLISHED &&
-	       (u32)host_jiffies() - last > NET_SILENT * net_cell_jiffies();
+	       stamp_is_before(last, now - NET_SILENT * net_cell_jiffies(), now);
 }
 
 /* Put the connection into `active`, where readers find it, and note the time of the look. */

@@ -126,16 +126,16 @@ int BPF_PROG(net_segment, struct sock *sk)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct net_flow *f;
-	u32 cell_start;
+	u32 now = host_jiffies(), cell_start;
 
 	if (!tp)
 		return 0;
-	cell_start = net_cell(host_jiffies());
-	if ((s32)(tp->rcv_tstamp - cell_start) >= 0 || (s32)(tcp_data_time(tp) - cell_start) >= 0)
+	cell_start = net_cell(now);
+	if (!tcp_has_not_received(tp, cell_start, now))
 		return 0;
 	f = net_flow_of(sk, tp, 0, net_likely_side(sk));
 	/* If the owner is not known yet, its user reads soon, most likely, and the owner is known then. */
-	if (f && (f->sure || (s32)((u32)ts_read(f->looked) - cell_start) < 0))
+	if (f && (f->sure || stamp_is_before(ts_read(f->looked), cell_start, now)))
 		net_look(sk, tp, f, NET_BY_SEGMENT);
 	return 0;
 }
@@ -200,9 +200,9 @@ int BPF_PROG(net_retransmit, struct sock *sk)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct net_flow *f = net_known(sk);
+	u32 now = host_jiffies();
 
-	if (tp && f && f->to.proto &&
-	    (s32)((u32)ts_read(f->looked) - net_cell(host_jiffies())) < 0)
+	if (tp && f && f->to.proto && stamp_is_before(ts_read(f->looked), net_cell(now), now))
 		net_look(sk, tp, f, NET_BY_EVENT);
 	return 0;
 }

@@ -271,8 +271,8 @@ void topstat_table_complete(struct topstat_table *table);
  * @table: from topstat_table_add(); the caller must not use it any more
  *
  * Waits for the end of pushes and reads that have begun. The caller ensures that no push begins after the function has returned.
- * A push that begins before that counts, or returns 0 and counts nothing. Objects stay unchanged: another table may count them, even
- * a table of another topstat.ko.
+ * A push that begins before that counts, or returns 0 and counts nothing. Objects stay unchanged: another table may count them,
+ * even a table of another topstat.ko.
  *
  * Context: process context; sleeps.
  */

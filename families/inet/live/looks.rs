@@ -18,6 +18,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(equal_tcp_info_under_load, Root; EveryKernel),
         case!(a_request_that_readers_see_before_its_response, Root; EveryKernel),
+        case!(counts_from_when_it_is_switched_on, Root; EveryKernel),
         case!(udp_that_is_switched_on_later, Root; EveryKernel),
     ]
 }
@@ -212,6 +213,37 @@ fn a_request_that_readers_see_before_its_response() {
         in_time
     });
     assert!(soon, "no exchange took less than {SOON:?}");
+}
+
+/// A connection has spoken in the present slide when tables are switched off, or before they are switched on again.
+fn counts_from_when_it_is_switched_on() {
+    /// More than the precision of a moment in a slide: 1/256 of it.
+    const REST: Duration = Duration::from_millis(ENDLESS_MS as u64 / 10 / 256 * 2);
+    let pairs = pairs(3);
+    let tables = [table(PPS), table(BPS)];
+    let state: Arc<dyn State> = load_state(inet(), &tables, &everything()).unwrap_or_else(|e| panic!("{e}"));
+    let mut watch = Watch::of(Arc::clone(&state).reader().unwrap());
+    let all = |on: bool| tables.iter().for_each(|of| update(&*state, of, |settings| settings.enabled = on).unwrap());
+    let speak = || exchange(&pairs, &AtomicBool::new(true));
+    for round in 0..3 {
+        speak();
+        all(false);
+        if round > 0 {
+            speak();
+        }
+        std::thread::sleep(REST);
+        let begin = truth::at_rest(|| counts(&pairs));
+        all(true);
+        speak();
+        let end = truth::at_rest(|| counts(&pairs));
+        for (path, of) in [(PPS, Counts::packets as fn(&Counts) -> u64), (BPS, |counts: &Counts| 8 * counts.bytes())] {
+            let view = watch.snapshot(path);
+            for ((key, end), (_, begin)) in end.iter().zip(&begin) {
+                let value = view.find(*key).map_or(0, |row| row.value);
+                assert_eq!(value, of(&end.since(begin)), "round {round}, {path}: {key:?}: {}", view.summary());
+            }
+        }
+    }
 }
 
 /// Only a table of TCP is loaded; then a table of UDP is switched on, off, and on.

@@ -14,7 +14,7 @@ use topstat_load::{Config, Family, Load, Mode, Plan, Proto, UdpServer};
 pub fn cases() -> Vec<Case> {
     vec![
         case!(tcp_v4_1, Root; EveryKernel),
-        alone!(Totals: one_socket, Root; EveryKernel),
+        alone!(Totals: one_socket, Root; EveryKernel, Gate),
         case!(tcp_v4_100, Root; EveryKernel, Distribution, Gate),
         alone!(Fills: tcp_v4_1000, Root),
         alone!(Fills: tcp_v4_5000, Root, FullSpeed; Slow),
@@ -130,14 +130,14 @@ fn one_socket() {
     rustix::net::connect(&own, &port).unwrap();
     let mut own = TcpStream::from(own);
     let key = Key::new(port, port);
-    let mut watch = Watch::load(&[BYTES], &everything());
+    let mut watch = Watch::load(&[PPS, BYTES], &everything());
     let begin = truth::tcp_info(&own);
     let mut proven = [0, 0];
     for _ in 0..ROUNDS {
         for others in [0, 1] {
             own.write_all(&[7; SIZE]).unwrap();
             own.read_exact(&mut [0; SIZE]).unwrap();
-            let truth = truth::tcp_info(&own).since(&begin);
+            let truth: Truth = [(key, truth::tcp_info(&own).since(&begin))].into();
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let others_of_host = (0..others).map(|_| {
                 let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -146,10 +146,9 @@ fn one_socket() {
                 (client, server)
             });
             let _open: Vec<_> = others_of_host.collect();
-            let bytes = watch.snapshot(BYTES);
-            let row = bytes.get(key);
-            assert_eq!((row.rx, row.tx), (truth.bytes_rx, truth.bytes_tx), "{}", bytes.summary());
-            proven[others] += usize::from(row.rank <= bytes.snapshot.proven);
+            let (pps, bytes) = (watch.snapshot(PPS), watch.snapshot(BYTES));
+            assert_right(&pps, &bytes, &truth);
+            proven[others] += usize::from(bytes.get(key).rank <= bytes.snapshot.proven);
         }
     }
     // Other connections of the host may be written at the moment of a read, but not at each of them.

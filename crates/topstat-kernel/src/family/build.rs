@@ -52,7 +52,8 @@ pub struct Settle {
     /// Maps of these programs whose size is known when they are loaded.
     pub sizes: Vec<MapSize>,
     /// Where the kernel itself counts objects (`observe/records.h`): a map of [`Build::maps`] with the moment from which on each
-    /// table counts, a u64 for each table of each bank. The programs then have a map `.data.moment` with the moment of their
+    /// table counts, a u64 for each table of each bank. A static table counts from the beginning, and has the moment when the first
+    /// dynamic table of its sample was switched on. The programs then have a map `.data.moment` with the moment of their
     /// latest run, in jiffies and in nanoseconds.
     pub since: Option<&'static str>,
     /// A map of [`Build::maps`] with a u64 that programs compute from the settings. After a change it is 0 until they compute it

@@ -25,7 +25,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use topstat_engine::abi::{TS_BANK_TABLES, ts_census};
-use topstat_model::Lost;
+use topstat_model::{Lost, TableType};
 
 #[cfg(feature = "bench")]
 pub use banks::bank_size;
@@ -210,12 +210,28 @@ impl Ranking {
 
     /// Where the kernel itself counts, has this table count from now on: it was switched on, or has another period. The state was
     /// settled just before.
-    fn begin(&self, sample: u32, number: u32, to: &TableSettings) -> Result<(), Error> {
+    fn begin(&self, table: &TableInfo, to: &TableSettings) -> Result<(), Error> {
         let Some(since) = &self.since else { return Ok(()) };
-        let place = (sample * TS_BANK_TABLES + number) as usize * size_of::<u64>();
+        if table.kind == TableType::Static {
+            return Ok(());
+        }
+        let place = |table: &TableInfo| {
+            let (sample, number) = self.of.place(table)?;
+            Ok((sample * TS_BANK_TABLES + number) as usize * size_of::<u64>())
+        };
         if let Some(moment) = self.settler.moment()? {
             let is_precise = self.settings.is_precise(to)?;
-            since.write(0, place, if is_precise { moment.ns } else { moment.jiffies });
+            since.write(0, place(table)?, if is_precise { moment.ns } else { moment.jiffies });
+            let sample = self.of.family.samples.iter().find(|sample| sample.name == table.sample);
+            let tables = sample.map_or(&[][..], |sample| &sample.tables);
+            let of_kind = |kind: TableType| tables.iter().filter(move |other| other.kind == kind);
+            let is_on = |other: &Arc<TableInfo>| self.settings(other).is_ok_and(|settings| settings.counts());
+            if !of_kind(TableType::Dynamic).any(|other| other.name != table.name && is_on(other)) {
+                // All records are from before.
+                for other in of_kind(TableType::Static) {
+                    since.write(0, place(other)?, moment.jiffies);
+                }
+            }
         }
         Ok(())
     }
@@ -312,7 +328,7 @@ impl Setter for Setting<'_> {
             self.state.attached.attach(hook)?;
         }
         if (switched && to.counts()) || old.period_ms != to.period_ms {
-            self.state.begin(sample, number, to)?;
+            self.state.begin(table, to)?;
         }
         let before = self.state.settings.set(&self.locked, sample, number, table.kind, to)?;
         self.state.changed(sample, number, &before, to);
