@@ -93,8 +93,9 @@ fn what_happens_in_a_guest_is_seen() {
     let outcomes: Vec<&Outcome> = session.judged.iter().map(|judged| &judged.outcome).collect();
     // A crash is named with the functions that called it, which differ from kernel to kernel.
     let crash = &session.judged[5].outcome;
-    let is_panic =
-        |text: &String| text.starts_with("Kernel panic - not syncing: sysrq triggered crash by ") && text.ends_with(" while sh ran");
+    let is_panic = |text: &String| {
+        text.starts_with("Kernel panic - not syncing: sysrq triggered crash by ") && text.ends_with(" while sh ran")
+    };
     assert!(matches!(crash, Outcome::Crashed(text) if is_panic(text)), "{crash:?}");
     let expected = [
         &Outcome::Passed,
