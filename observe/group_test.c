@@ -48,9 +48,9 @@ static const struct {
 
 TEST(group)
 {
-	static struct kernfs_node v2_node = {}, v1_node = {};
-	static struct cgroup_root v2_root = { .hierarchy_id = 0 };
-	static struct cgroup_root v1_root = { .hierarchy_id = 5 };
+	struct kernfs_node v2_node = {}, v1_node = {};
+	struct cgroup_root v2_root = { .hierarchy_id = 0 };
+	struct cgroup_root v1_root = { .hierarchy_id = 5 };
 	struct cgroup v2 = { .kn = &v2_node, .root = &v2_root }, v1 = { .kn = &v1_node, .root = &v1_root };
 	struct cgroup_subsys_state state = { .cgroup = &v1 };
 	struct css_set css = { .subsys = { &state }, .dfl_cgrp = &v2 };

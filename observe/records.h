@@ -169,8 +169,8 @@ TS_INLINE u32 records_counted(const struct record_ring *g, u64 number, u32 marks
 }
 
 /*
- * Make the window of a table, from the ring with this tag and the present counters. `since`: R5, in ticks of the table's clock. `active`: the
- * time of the last event, in ticks; 0: unknown. Returns an enum ts_copy: TS_COPY_BUSY while a CPU makes a record.
+ * Make the window of a table, from the ring with this tag and the present counters. `since`: R5, in ticks of the table's clock.
+ * `active`: the time of the last event, in ticks; 0: unknown. Returns an enum ts_copy: TS_COPY_BUSY while a CPU makes a record.
  */
 TS_INLINE int records_window(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of,
 			     const struct ts_config *c, u64 tag, u64 since, u64 active)

@@ -181,8 +181,9 @@ TS_INLINE u64 test_missed_ended(u32 number, u32 table)
 	return missed;
 }
 
+/* Out of line: a variable of the function that calls setjmp() may be lost when a test fails. */
 #define TEST(name)                                               \
-	static void name##_run(u64 seed);                        \
+	TS_NOINLINE void name##_run(u64 seed);                   \
 	int name##_test(u64 seed, char *why, size_t bytes);      \
 	int name##_test(u64 seed, char *why, size_t bytes)       \
 	{                                                        \

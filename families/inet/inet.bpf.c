@@ -39,13 +39,13 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 	return inet_object_own(o, (u64)sk, &now) ? o : NULL;
 }
 
-static __always_inline void inet_record_in(struct record_ring *g, struct ts_config *c, const struct records_counts *counts,
-					   struct tcp_sock *tp, u32 sample)
+static __always_inline void inet_record_in(struct record_ring *g, struct ts_config *c, u64 tag,
+					   const struct records_counts *counts, struct tcp_sock *tp)
 {
 	u64 jiffies = host_jiffies(), now = ts_unlikely(c->precise) ? ts_precise() : jiffies;
 	u64 active = ts_unlikely(c->precise) ? now : jiffies - (u32)((u32)jiffies - tcp_last_active(tp));
 
-	records_add(g, c, inet_tag(c, sample), counts, now, active, host_cpu());
+	records_add(g, c, tag, counts, now, active, host_cpu());
 }
 
 /* Make a record in a ring of a table with another period. */
@@ -54,15 +54,17 @@ static __noinline int inet_record_other(struct record_ring *g, struct tcp_sock *
 {
 	struct records_counts taken;
 	struct ts_config *c;
+	u64 tag;
 
 	if (!g || !tp || !o || !counts || table >= RECORDS_TABLES)
 		return 0;
 	c = &inet_config(o->sample)[table];
-	if (inet_goes_on(g, c, o)) {
-		inet_record_in(g, c, counts, tp, o->sample);
+	tag = inet_tag(c, o->sample);
+	if (inet_goes_on(g, tag, o)) {
+		inet_record_in(g, c, tag, counts, tp);
 	} else {
 		inet_taken(&taken, o);
-		inet_record_in(g, c, &taken, tp, o->sample);
+		inet_record_in(g, c, tag, &taken, tp);
 	}
 	return host_nothing();
 }
@@ -97,19 +99,21 @@ static __noinline int inet_record(struct sock *sk, struct tcp_sock *tp, struct i
 {
 	struct records_counts counts;
 	struct ts_config *c;
+	u64 tag;
 
 	if (ts_unlikely(!o->object.id))
 		inet_begin(sk, o);
 	c = &inet_config(o->sample)[INET_PPS];
+	tag = inet_tag(c, o->sample);
 	inet_counts(&counts, sk, tp, 1);
 	counts.packets[INET_RX] -= newest;
 	counts.packets[INET_TX] -= resent;
 	counts.resent -= resent;
 	if (ts_unlikely(ts_read(apart)))
 		host_call(inet_record_apart(sk, tp, o, &counts));
-	if (ts_unlikely(!inet_goes_on(&o->tcp.ring, c, o)))
+	if (ts_unlikely(!inet_goes_on(&o->tcp.ring, tag, o)))
 		inet_taken(&counts, o);
-	inet_record_in(&o->tcp.ring, c, &counts, tp, o->sample);
+	inet_record_in(&o->tcp.ring, c, tag, &counts, tp);
 	if (ts_unlikely(!(ts_read(o->listed) & INET_LISTED)))
 		host_call(inet_list(sk, tp, o));
 	return host_nothing();

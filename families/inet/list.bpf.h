@@ -154,12 +154,12 @@ static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
 }
 
 /*
- * Whether the ring continues with the current counters. A new ring, and a connection that readers have found silent, begin with
+ * Whether the ring, whose tag is to be this one, continues with the current counters. A new ring, and a connection that readers have found silent, begin with
  * the counters that readers have taken: so a request that was sent before the first response counts to the slide of both.
  */
-static __always_inline int inet_goes_on(const struct record_ring *g, const struct ts_config *c, const struct inet_object *o)
+static __always_inline int inet_goes_on(const struct record_ring *g, u64 tag, const struct inet_object *o)
 {
-	return ts_read(o->listed) & INET_LISTED && ts_read(g->slide) >> TS_EPOCH_SHIFT == inet_tag(c, o->sample);
+	return ts_read(o->listed) & INET_LISTED && ts_read(g->slide) >> TS_EPOCH_SHIFT == tag;
 }
 
 /* Begin the connection's object, if it has no id yet. */

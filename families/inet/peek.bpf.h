@@ -72,7 +72,7 @@ static __always_inline int inet_peek_counts(struct records_counts *now, u32 *las
 {
 	u64 sock = 0, bytes, flags;
 	struct tcp_sock *tp;
-	u32 locked, data, sent;
+	u32 locked, data, sent, jiffies;
 	struct sock *sk;
 	u8 life = 0;
 
@@ -92,8 +92,8 @@ static __always_inline int inet_peek_counts(struct records_counts *now, u32 *las
 	now->pad = 0;
 	data = BPF_CORE_READ((struct inet_connection_sock *)tp, icsk_ack.lrcvtime);
 	sent = BPF_CORE_READ(tp, lsndtime);
-	*last = stamp_later(BPF_CORE_READ(tp, rcv_tstamp), data, host_jiffies());
-	*last = stamp_later(*last, sent, host_jiffies());
+	jiffies = host_jiffies();
+	*last = stamp_later(stamp_later(BPF_CORE_READ(tp, rcv_tstamp), data, jiffies), sent, jiffies);
 	return 1;
 }
 

@@ -293,7 +293,7 @@ static __always_inline u32 inet_takes(struct sock *sk, struct inet_object *o, u3
 	struct ts_config *c = &inet_config(sample)[table];
 	struct record_ring *g = inet_ring_of(sk, o, sample, table);
 
-	return (u32)(!c->enabled || sk->__sk_common.skc_state != TCP_ESTABLISHED || (g ? inet_goes_on(g, c, o) : o->no_rings))
+	return (u32)(!c->enabled || sk->__sk_common.skc_state != TCP_ESTABLISHED || (g ? inet_goes_on(g, inet_tag(c, sample), o) : o->no_rings))
 	       << table;
 }
 

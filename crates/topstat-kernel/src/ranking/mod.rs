@@ -219,18 +219,17 @@ impl Ranking {
             let (sample, number) = self.of.place(table)?;
             Ok((sample * TS_BANK_TABLES + number) as usize * size_of::<u64>())
         };
-        if let Some(moment) = self.settler.moment()? {
-            let is_precise = self.settings.is_precise(to)?;
-            since.write(0, place(table)?, if is_precise { moment.ns } else { moment.jiffies });
-            let sample = self.of.family.samples.iter().find(|sample| sample.name == table.sample);
-            let tables = sample.map_or(&[][..], |sample| &sample.tables);
-            let of_kind = |kind: TableType| tables.iter().filter(move |other| other.kind == kind);
-            let is_on = |other: &Arc<TableInfo>| self.settings(other).is_ok_and(|settings| settings.counts());
-            if !of_kind(TableType::Dynamic).any(|other| other.name != table.name && is_on(other)) {
-                // All records are from before.
-                for other in of_kind(TableType::Static) {
-                    since.write(0, place(other)?, moment.jiffies);
-                }
+        let Some(moment) = self.settler.moment()? else { return Ok(()) };
+        let is_precise = self.settings.is_precise(to)?;
+        since.write(0, place(table)?, if is_precise { moment.ns } else { moment.jiffies });
+        let sample = self.of.family.samples.iter().find(|sample| sample.name == table.sample);
+        let tables = sample.map_or(&[][..], |sample| &sample.tables);
+        let of_kind = |kind: TableType| tables.iter().filter(move |other| other.kind == kind);
+        let is_on = |other: &Arc<TableInfo>| self.settings(other).is_ok_and(|settings| settings.counts());
+        if !of_kind(TableType::Dynamic).any(|other| other.name != table.name && is_on(other)) {
+            // All records are from before.
+            for other in of_kind(TableType::Static) {
+                since.write(0, place(other)?, moment.jiffies);
             }
         }
         Ok(())
