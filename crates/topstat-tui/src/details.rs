@@ -7,12 +7,17 @@ use std::path::{Path, PathBuf};
 use topstat_model::Unit;
 use topstat_model::typeset::escape;
 
+use crate::signal::same_pids;
+
 /// The name of a fact, and its text.
 pub type Detail = (&'static str, String);
 
 /// The process with this pid: its command line, its state, its time, memory, disk use and open files, as far as this user may see
 /// them.
 pub fn process(pid: u64) -> Vec<Detail> {
+    if let Err(why) = same_pids() {
+        return vec![("process", why)];
+    }
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let Ok(line) = fs::read(folder.join("cmdline")) else {
         return vec![("process", "has ended, or is not visible here".to_owned())];

@@ -38,6 +38,10 @@ pub enum Action {
     Goto,
     /// Shows the two ends of a local connection as one row, or as two.
     Fold,
+    /// Shows the names of hosts, or their addresses.
+    Resolve,
+    /// Begins the input of the signal to a process.
+    Signal,
     /// Freezes the view.
     Freeze,
     /// Sorts by the next column, or by the previous one.
@@ -125,10 +129,12 @@ pub const KEYS: &[Binding] = &[
     bind(&[(Char('<'), "<")], Action::Sort(-1), "sort by column before", SHOW),
     bind(&[(Char('r'), "r"), (Char('I'), "I")], Action::Reverse, "reverse the order", SHOW),
     bind(&[(Char('f'), "f")], Action::Fold, "local connections as one", SHOW),
+    bind(&[(Char('R'), "R")], Action::Resolve, "names of hosts, by DNS", SHOW),
     bind(&[(Char('i'), "i")], Action::About, "what this means", SHOW),
     bind(&[(Char('x'), "x")], Action::Exact, "exact numbers", SHOW),
     bind(&[(Char('y'), "y")], Action::Command, "command that prints this", SHOW),
     bind(&[(Char('s'), "s")], Action::Save, "save as JSON", SHOW),
+    bind(&[(Char('K'), "K"), (F(9), "F9")], Action::Signal, "signal a process", SHOW),
     bind(&[(Left, "Left"), (Char('['), "[")], Action::Time(-1), "a second back", PAST),
     bind(&[(Right, "Right"), (Char(']'), "]")], Action::Time(1), "a second on", PAST),
     bind(&[(Char('{'), "{")], Action::Time(-60), "a minute back", PAST),

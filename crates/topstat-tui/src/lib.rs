@@ -10,6 +10,7 @@
 //! | [`past`] | the last ten minutes of each table |
 //! | [`rows`] | the rows of a reading that are shown, and their order |
 //! | [`keys`] | the key map, from which the help is made |
+//! | [`signal`] | processes, and the signals that are sent to them |
 //! | `details` | what the files of a process and of a control group tell |
 //! | `draw` | draws the state as a frame |
 //! | `terminal` | the terminal: taken, read, and always given back |
@@ -27,10 +28,11 @@ pub mod keys;
 pub mod now;
 pub mod past;
 pub mod rows;
+pub mod signal;
 pub mod state;
 mod terminal;
 
 pub use draw::{Colors, Look, draw, text_of};
 pub use feed::{Feed, TableMeta};
-pub use state::{App, Effect, Names};
+pub use state::{App, Effect, Names, OfPaths, host_text};
 pub use terminal::{Options, run};

@@ -7,17 +7,19 @@ use std::time::SystemTime;
 
 use ratatui::layout::Rect;
 use topstat_model::filter::Filter;
-use topstat_model::{Snapshot, SortBy, TableType, names, rfc3339};
+use topstat_model::{Snapshot, SortBy, TableType, rfc3339};
 
 use crate::feed::{Cost, Origin, Setting, TableMeta, quoted};
 use crate::host::{Host, Hosts};
 use crate::now::{Line, Panel};
 use crate::past::Past;
 use crate::rows::{Ended, ObjectId};
+use crate::signal::{Process, Signal};
 
 mod goto;
 mod groups;
 mod input;
+mod names;
 mod prompt;
 mod readings;
 mod settings;
@@ -25,12 +27,10 @@ mod travel;
 
 pub use goto::Found;
 pub use groups::Group;
+pub use names::{Names, OfPaths, host_text};
 pub use prompt::{Asked, Prompt};
 pub use settings::Known;
 pub use travel::{Cell, Outline};
-
-/// The short name of a control group, from its path.
-pub type Names = Box<dyn FnMut(&str) -> String + Send>;
 
 /// An action outside the state of the view.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,8 @@ pub enum Effect {
     Set(usize, Setting, u32),
     /// Saves a snapshot.
     Save(Arc<Snapshot>),
+    /// Sends a signal to a process.
+    Signal(Process, Signal),
 }
 
 /// The content of the terminal.
@@ -182,6 +184,10 @@ pub struct App {
     pub group: Option<Group>,
     /// The two ends of a local connection are one row.
     pub fold: bool,
+    /// Hosts are shown by their names, as far as these are known.
+    pub resolve: bool,
+    /// Signals may be sent to processes.
+    pub may_signal: bool,
     /// The place among what a typed name finds.
     pub choice: usize,
     /// The cost of the daemon, if the daemon reports it.
@@ -194,8 +200,10 @@ pub struct App {
     pub hits: Vec<(Rect, Hit)>,
     /// The state has changed since the last frame.
     pub dirty: bool,
-    /// Names control groups by their paths.
-    pub(crate) names: RefCell<Names>,
+    /// Names control groups and hosts.
+    names: RefCell<Box<dyn Names>>,
+    /// Names of hosts were being asked for at the last call of [`App::awaits_names`].
+    awaited_names: bool,
     /// Parses a typed time.
     instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
     /// The time of the last reading of any table.
@@ -251,27 +259,20 @@ impl App {
             places: vec![],
             group: None,
             fold: false,
+            resolve: false,
+            may_signal: false,
             choice: 0,
             cost: None,
             scrolled: 0,
             page: 10,
             hits: vec![],
             dirty: true,
-            names: RefCell::new(Self::names_of_paths()),
+            names: RefCell::new(Box::new(OfPaths)),
+            awaited_names: false,
             instant,
             now: SystemTime::now(),
             looking: false,
         }
-    }
-
-    /// Names that follow from the paths alone.
-    pub fn names_of_paths() -> Names {
-        Box::new(|path| names::of(path).to_string())
-    }
-
-    /// Names control groups by their paths from now on in this way. By default the path alone gives the name.
-    pub fn name_by(&mut self, names: Names) {
-        self.names = RefCell::new(names);
     }
 
     /// The screen that is shown.

@@ -45,6 +45,9 @@ const SECOND_LOOK: Duration = Duration::from_millis(250);
 /// The time that the view has to end by itself after a signal: a reading of many tables takes as long.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
+/// How often a frame is drawn anew while names of hosts are asked for.
+const NAMES_EVERY: Duration = Duration::from_millis(200);
+
 /// The bytes of a frame that are written to the terminal at once. A usual frame fits, so that no half of it is shown.
 const FRAME: usize = 32 << 10;
 
@@ -59,6 +62,10 @@ pub struct Options {
     pub look: Look,
     /// Parses a typed time.
     pub instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
+    /// Hosts are shown by their names from the beginning.
+    pub resolve: bool,
+    /// Signals may be sent to processes.
+    pub may_signal: bool,
 }
 
 /// A request of the drawing thread to the reading thread.
@@ -82,16 +89,16 @@ enum Answer {
     Cost(Option<Cost>),
 }
 
-/// Shows the view until a key or a signal ends it. The terminal is then as it was before. `names` gives the short names of control
-/// groups, and is called by the thread that draws.
+/// Shows the view until a key or a signal ends it. The terminal is then as it was before.
 ///
 /// # Errors
 ///
 /// The errors of the terminal.
-pub fn run(feed: &mut dyn Feed, options: Options, names: Names) -> io::Result<()> {
+pub fn run(feed: &mut dyn Feed, options: Options, names: Box<dyn Names>) -> io::Result<()> {
     let tables = feed.tables();
     let mut app = App::new(tables.clone(), feed.origin(), options.instant);
     app.name_by(names);
+    (app.resolve, app.may_signal) = (options.resolve, options.may_signal);
     if let Some(table) = &options.table {
         app.begin_with(table);
     }
@@ -252,10 +259,11 @@ fn show(
                 // The next readings are not asked for before the answers to the last request have come, however long they are
                 // due.
                 app.dirty.then(|| DRAWN_WITHIN.saturating_sub(asked_at.elapsed()))
-            } else if app.is_frozen() {
-                None
             } else {
-                Some(next.saturating_duration_since(Instant::now()))
+                let names = app.awaits_names().then_some(NAMES_EVERY);
+                app.dirty |= names.is_some();
+                let reading = (!app.is_frozen()).then(|| next.saturating_duration_since(Instant::now()));
+                names.into_iter().chain(reading).min()
             },
         )?;
         // All events that have come are taken before the next frame: while a key is held down, not each step is shown.
@@ -283,6 +291,10 @@ fn show(
                     Ask::Set(table, setting, value)
                 }
                 Some(Effect::Save(snapshot)) => Ask::Save(snapshot),
+                Some(Effect::Signal(process, signal)) => {
+                    app.say(process.send(signal));
+                    continue;
+                }
             };
             if ask.send(asked).is_err() {
                 return Ok(());

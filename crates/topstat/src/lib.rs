@@ -14,6 +14,7 @@ mod args;
 mod aside;
 mod backend;
 mod commands;
+mod complete;
 mod config;
 mod console;
 mod custom;
@@ -50,6 +51,7 @@ use std::ffi::OsString;
 
 pub use args::Args;
 pub use backend::{Account, Backend, Counting, Distributing, Kernel, Profiling, Stream};
+pub use commands::completions::answer as answer_shell;
 pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};
 pub use system::SystemConsole;

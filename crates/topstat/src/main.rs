@@ -6,5 +6,13 @@ use std::process::ExitCode;
 use topstat::{Kernel, SystemConsole};
 
 fn main() -> ExitCode {
+    match topstat::answer_shell() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("topstat: {why}");
+            return ExitCode::FAILURE;
+        }
+    }
     topstat::run(std::env::args_os(), &mut Kernel, &mut SystemConsole::default()).into()
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names of containers, pods and network namespaces from the host's files: no API, no socket and no credentials are used.
+//! Names of containers, pods, network namespaces and hosts. Names of hosts come from the system's resolver (`hosts.rs`), all other
+//! names from the host's files: no API, no socket and no credentials are used.
 //!
 //! [`topstat_model::names`] tells from a path alone which container or unit a control group is. This module adds the names that
 //! people gave to them. `runtimes.rs` lists the files. Names of containers of users without privileges are not looked up: a
@@ -12,11 +13,13 @@
 //! [`PATHS`] paths are kept. A file of more than 4 MiB is not read, and of a directory 4096 entries.
 
 mod files;
+mod hosts;
 mod netns;
 mod runtimes;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use topstat_model::names::{self, Kind, Place};
 
+pub use hosts::Hosts;
 pub use netns::Space;
 pub use runtimes::Told;
 use runtimes::{Kept, Read, Runtimes};
@@ -65,10 +69,28 @@ struct Entry {
     own: Option<(Kept<Told>, Read)>,
 }
 
-/// Names from the files of this host, for the live view.
-pub fn of_host() -> topstat_tui::Names {
-    let mut names = Names::new(Path::new("/"));
-    Box::new(move |path| names.of(path, Instant::now()).text.clone())
+/// Names from the files and the resolver of this host, for the live view.
+pub fn of_host() -> Box<dyn topstat_tui::Names> {
+    Box::new(OfHost { names: Names::new(Path::new("/")), hosts: Hosts::of_system() })
+}
+
+struct OfHost {
+    names: Names,
+    hosts: Hosts,
+}
+
+impl topstat_tui::Names for OfHost {
+    fn group(&mut self, path: &str) -> String {
+        self.names.of(path, Instant::now()).text.clone()
+    }
+
+    fn host(&mut self, address: IpAddr) -> Option<String> {
+        self.hosts.name(address, Instant::now())
+    }
+
+    fn is_asking(&self) -> bool {
+        self.hosts.is_asking()
+    }
 }
 
 impl Names {

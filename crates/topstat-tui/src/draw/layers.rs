@@ -150,19 +150,19 @@ fn sign(layer: usize, utf8: bool) -> char {
 }
 
 /// A short name of an object: its process, and the other end of a connection.
-fn name(snapshot: &Snapshot, object: &[Field]) -> String {
+fn name(app: &App, snapshot: &Snapshot, object: &[Field]) -> String {
     let field = |name: &str| object.get(snapshot.column(name)?).filter(|field| !field.is_none());
     match (field("comm"), field("dip"), field("dport")) {
-        (Some(comm), Some(ip), Some(port)) => format!("{comm} {ip}:{port}"),
+        (Some(comm), Some(Field::Ip(ip)), Some(port)) => format!("{comm} {}:{port}", app.host_or_address(*ip)),
         (Some(comm), ..) => comm.to_string(),
-        (None, ..) => brief(snapshot, object),
+        (None, ..) => brief(app, snapshot, object),
     }
 }
 
 /// The names of the layers, the first row at the bottom as in the chart, each with its value in the last reading.
 fn legend(app: &App, pen: &mut Pen<'_>, at: Rect, snapshot: &Snapshot, objects: &[&[Field]], last: Option<&Layers>) {
     let Some(last) = last else { return };
-    let named = objects.iter().zip(&last.of).map(|(object, value)| (name(snapshot, object), *value));
+    let named = objects.iter().zip(&last.of).map(|(object, value)| (name(app, snapshot, object), *value));
     let all: Vec<_> = named.chain([("all others".to_owned(), last.rest)]).collect();
     let lines = (at.y..at.bottom()).rev();
     for (y, (layer, (name, of))) in lines.zip(all.iter().enumerate()) {

@@ -19,13 +19,16 @@ use std::borrow::Cow;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use topstat_model::{Snapshot, TableType, Unit, per_second, rfc3339};
+use topstat_model::typeset::escape;
+use topstat_model::{Field, Snapshot, TableType, Unit, per_second, rfc3339};
 
 use crate::feed::Cost;
 use crate::now::Trust;
+use crate::signal::Process;
 use crate::state::{App, Asked, Screen, When};
 pub(crate) use bars::to_f64;
 use pen::Pen;
+pub(crate) use pen::fit;
 pub use pen::{Colors, Look};
 
 /// Draws the screen, and stores the areas that can be clicked on.
@@ -211,13 +214,16 @@ impl Host {
 /// Draws the last line: the input, the message or the keys.
 fn foot(app: &App, pen: &mut Pen<'_>, area: Rect) {
     if let Some(prompt) = &app.prompt {
-        let before = match prompt.what {
+        let before = match &prompt.what {
             Asked::Filter => "/".to_owned(),
             Asked::Time => "time: ".to_owned(),
             Asked::Goto => "go to: ".to_owned(),
             Asked::Setting(setting) => {
                 let path = app.current().map(|data| data.meta.path()).unwrap_or_default();
                 format!("{path}/{} = ", setting.name())
+            }
+            Asked::Signal(Process { pid, comm, .. }) => {
+                format!("TERM to {} ({pid})? Type {pid}, or another signal and {pid}: ", escape(comm))
             }
         };
         let x = pen.put(area.x, area.y, area.width, &format!("{before}{}", prompt.text), pen::BOLD);
@@ -320,10 +326,14 @@ fn title<'a>(app: &App, snapshot: &'a Snapshot) -> Cow<'a, str> {
 }
 
 /// A short description of an object.
-pub fn brief(snapshot: &Snapshot, object: &[topstat_model::Field]) -> String {
+pub fn brief(app: &App, snapshot: &Snapshot, object: &[Field]) -> String {
     let field = |name: &str| {
         let field = object.get(snapshot.column(name)?)?;
-        (!field.is_none()).then(|| field.to_string())
+        match field {
+            Field::None => None,
+            Field::Ip(address) => Some(app.host_or_address(*address)),
+            field => Some(field.to_string()),
+        }
     };
     let mut parts = Vec::new();
     if let (Some(sip), Some(sport), Some(dip), Some(dport)) =

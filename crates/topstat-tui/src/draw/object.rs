@@ -2,6 +2,7 @@
 //! One object: its description, its values over time, and rows of other tables with the same process or control group.
 
 use ratatui::layout::Rect;
+use topstat_model::typeset::escape;
 use topstat_model::{Field, Snapshot};
 
 use super::pen::{BOLD, DIM, PLAIN, Pen, TINT, fit};
@@ -21,7 +22,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
     let Some(data) = app.current() else { return };
     let mut lines = Lines { pen, area, y: area.y };
     let Ok(snapshot) = app.shown(app.table) else { return };
-    lines.put(&format!("{}  {}", data.meta.path(), brief(&snapshot, object)), BOLD);
+    lines.put(&format!("{}  {}", data.meta.path(), brief(app, &snapshot, object)), BOLD);
     let row = snapshot.rows.iter().find(|row| Field::same_object(&row.object, object));
     let unit = title(app, &snapshot);
     let values = app.values(object);
@@ -48,7 +49,9 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
     for (column, field) in
         snapshot.columns.iter().zip(row.map_or(object, |row| &row.object)).filter(|(_, field)| !field.is_none())
     {
-        lines.pair(&column.name, &field.to_string());
+        let name = if let Field::Ip(address) = field { app.host_name(*address) } else { None };
+        let name = name.map_or_else(String::new, |name| format!("  {}", escape(&name)));
+        lines.pair(&column.name, &format!("{field}{name}"));
     }
     let number = |name: &str| match object.get(snapshot.column(name)?)? {
         Field::U64(number) => Some(*number),
@@ -100,7 +103,7 @@ fn related(app: &App, lines: &mut Lines<'_, '_>, snapshot: &Snapshot, object: &[
         let (path, unit) = (app.data[table].meta.path(), title(app, &other));
         lines.put(&format!("{path}  {unit}  of the same {name}"), BOLD);
         for row in rows.iter().take(RELATED) {
-            lines.put(&format!("{:>12}  {}", value(app, &other, row.value), brief(&other, &row.object)), PLAIN);
+            lines.put(&format!("{:>12}  {}", value(app, &other, row.value), brief(app, &other, &row.object)), PLAIN);
         }
         if rows.len() > RELATED {
             lines.put(&format!("{:>12}  and {} more", "", rows.len() - RELATED), DIM);

@@ -75,6 +75,6 @@ fn one(app: &App, pen: &mut Pen<'_>, area: Rect, table: usize) {
         let text = format!("{:>10}  ", value(app, &shown, row.value));
         let x = pen.put(area.x, y, area.width, &text, PLAIN);
         let cells = area.right().saturating_sub(x);
-        pen.put(x, y, cells, &fit(&brief(&shown, &row.object), cells.into(), false), PLAIN);
+        pen.put(x, y, cells, &fit(&brief(app, &shown, &row.object), cells.into(), false), PLAIN);
     }
 }

@@ -248,6 +248,7 @@ impl Of {
             Self::Change => text.write_str(change(app, shown)),
             Self::Part(place) => text.write_str(&value(app, snapshot, part(shown, place))),
             Self::Column(place) => match shown.row.object.get(place) {
+                Some(Field::Ip(address)) if app.resolve => text.write_str(&app.host_or_address(*address)),
                 Some(field) => write!(text, "{field}"),
                 None => text.write_str("-"),
             },
@@ -271,7 +272,13 @@ impl Of {
             Self::Share(_) => Some(BAR.into()),
             Self::Change => Some(1),
             Self::Part(place) => number(&|shown| part(shown, place)),
-            Self::Column(place) => rows.iter().map(|shown| shown.row.object.get(place).map_or(1, field_width)).max(),
+            Self::Column(place) => {
+                let width = |field: &Field| match field {
+                    Field::Ip(address) if app.resolve => cells(&app.host_or_address(*address)),
+                    field => field_width(field),
+                };
+                rows.iter().map(|shown| shown.row.object.get(place).map_or(1, width)).max()
+            }
         };
         most.unwrap_or(0)
     }

@@ -189,11 +189,6 @@ impl App {
         TABLES.iter().filter_map(|(_, path, _)| self.table_at(path))
     }
 
-    /// The short name of a control group, from its path. The root has none.
-    pub fn place(&self, path: &str) -> String {
-        if path.trim_matches('/').is_empty() { String::new() } else { (self.names.borrow_mut())(path) }
-    }
-
     /// The title of a panel: with the network namespace, where the panel has one namespace alone.
     pub fn title(&self, panel: Panel) -> String {
         let of = match (panel, self.origin.name) {

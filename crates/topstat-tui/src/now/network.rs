@@ -9,7 +9,7 @@ use topstat_model::{Field, Row, Snapshot, per_second};
 
 use super::{Content, Line, Others, Panel, TABLES, share};
 use crate::rows::chosen_by;
-use crate::state::App;
+use crate::state::{App, host_text};
 
 /// An end of a connection.
 type End = (IpAddr, u64);
@@ -29,13 +29,15 @@ impl Largest {
     }
 
     /// The port that is served, or the peer that serves. The lower port is the service's: clients have ephemeral ports.
-    fn text(&self) -> String {
+    fn text(&self, app: &App) -> String {
         let is_served_here = self.own.1 < self.peer.1;
-        match self.peer.0 {
-            _ if self.is_local() => format!("lo:{}", self.own.1.min(self.peer.1)),
+        let (ip, port) = self.peer;
+        match app.host_name(ip) {
+            _ if self.is_local() => format!("lo:{}", self.own.1.min(port)),
             _ if is_served_here => format!(":{}", self.own.1),
-            IpAddr::V4(ip) => format!("> {ip}:{}", self.peer.1),
-            IpAddr::V6(ip) => format!("> [{ip}]:{}", self.peer.1),
+            Some(name) => format!("> {}:{port}", host_text(&name)),
+            None if ip.is_ipv6() => format!("> [{ip}]:{port}"),
+            None => format!("> {ip}:{port}"),
         }
     }
 }
@@ -111,7 +113,7 @@ pub fn panel(app: &App, most: usize) -> Content {
         }
         let mut line = Line::of(app, &snapshot, table, row);
         if let Some(of) = connection(row) {
-            line.more = of.text();
+            line.more = of.text(app);
             if let Some(other) = other_end(row, of).filter(|_| is_most(of, row.value)) {
                 line.name = format!("{} ↔ {}", line.name, super::name(&snapshot, other));
                 total = total.saturating_sub(other.value);

@@ -46,7 +46,7 @@ impl App {
             }
             let Some(last) = data.past.last().filter(|_| !words.is_empty()) else { continue };
             for row in &last.rows {
-                let label = brief(last, &row.object);
+                let label = brief(self, last, &row.object);
                 if let Some((false, place, length)) = rank(&label, &words) {
                     let label = format!("{label}  in {path}");
                     all.push(((false, 1, place, length), Found { label, table, object: Some(row.object.clone()) }));

@@ -89,7 +89,7 @@ impl App {
     }
 
     /// The table and the object of the chosen line.
-    fn line(&self) -> Option<(usize, ObjectId)> {
+    pub(super) fn line(&self) -> Option<(usize, ObjectId)> {
         let (panel, place) = self.focus;
         let (_, lines) = self.places.iter().find(|(of, _)| *of == panel)?;
         lines.get(place)?.of.clone()

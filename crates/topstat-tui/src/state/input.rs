@@ -103,6 +103,8 @@ impl App {
             Action::About => self.screens.push(Screen::Help),
             Action::Goto => self.ask(Asked::Goto, String::new()),
             Action::Fold => self.fold = !self.fold,
+            Action::Resolve => self.resolve = !self.resolve,
+            Action::Signal => self.ask_signal(),
             Action::Freeze if matches!(self.when, When::Live) => self.freeze(),
             Action::Freeze | Action::Live => self.live(),
             Action::Sort(_) | Action::Reverse if *self.screen() != Screen::Table => {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Typed input: a filter, a time or a setting.
+//! Typed input: a filter, a time, a name, a setting or a confirmation.
 
 use ratatui::crossterm::event::KeyCode;
+use topstat_model::Field;
 use topstat_model::filter::Filter;
 
 use super::{App, Effect, Screen};
 use crate::feed::Setting;
+use crate::rows::ObjectId;
+use crate::signal::Process;
 
 /// The input that is being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub struct Prompt {
 }
 
 /// The purpose of an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// A filter, which applies while it is typed.
     Filter,
@@ -29,12 +32,52 @@ pub enum Asked {
     Goto,
     /// A setting of the table.
     Setting(Setting),
+    /// Whether to signal this process.
+    Signal(Process),
 }
 
 impl App {
     pub(super) fn ask(&mut self, what: Asked, text: String) {
         self.choice = 0;
         self.prompt = Some(Prompt { what, text, wrong: None });
+    }
+
+    /// Asks whether to signal the process of the chosen row, or says why it can't be signalled.
+    pub(super) fn ask_signal(&mut self) {
+        match self.process_of_row() {
+            Ok(process) => self.ask(Asked::Signal(process), String::new()),
+            Err(why) => self.say(why),
+        }
+    }
+
+    /// The process of the chosen row.
+    fn process_of_row(&self) -> Result<Process, String> {
+        if !self.may_signal {
+            return Err("signals are sent by topstat view --allow-kill alone".to_owned());
+        }
+        if !self.is_live() || self.origin.recorded {
+            return Err("signals go to processes of the present: l shows it".to_owned());
+        }
+        let (table, object) = self.chosen_row().ok_or("choose the row of a process first")?;
+        let snapshot = self.shown(table)?;
+        match snapshot.column("pid").and_then(|place| object.get(place)) {
+            Some(Field::U64(pid)) => Process::now(*pid),
+            _ => Err("this row has no pid".to_owned()),
+        }
+    }
+
+    /// The table and the object of the chosen row or line.
+    fn chosen_row(&self) -> Option<(usize, ObjectId)> {
+        match self.below() {
+            Screen::Now => self.line(),
+            Screen::Table => {
+                let rows = self.rows();
+                let place = self.selection(&rows)?;
+                Some((self.table, rows.get(place)?.row.object.clone()))
+            }
+            Screen::Object(object) => Some((self.table, object.clone())),
+            _ => None,
+        }
     }
 
     pub(super) fn typed(&mut self, code: KeyCode) -> Option<Effect> {
@@ -93,7 +136,7 @@ impl App {
 
     fn entered(&mut self) -> Option<Effect> {
         let prompt = self.prompt.take()?;
-        let wrong = match prompt.what {
+        let wrong = match &prompt.what {
             Asked::Filter => prompt.wrong.clone()?,
             Asked::Time => match (self.instant)(&prompt.text, self.now) {
                 Ok(time) => {
@@ -106,8 +149,12 @@ impl App {
                 Ok(()) => return None,
                 Err(wrong) => wrong,
             },
-            Asked::Setting(setting) => match value(setting, &prompt.text) {
-                Ok(value) => return Some(Effect::Set(self.table, setting, value)),
+            Asked::Setting(setting) => match value(*setting, &prompt.text) {
+                Ok(value) => return Some(Effect::Set(self.table, *setting, value)),
+                Err(wrong) => wrong,
+            },
+            Asked::Signal(process) => match process.answer(&prompt.text) {
+                Ok(signal) => return Some(Effect::Signal(process.clone(), signal)),
                 Err(wrong) => wrong,
             },
         };

@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use topstat_kernel::{Filter, FilterBy, Variant};
 
 use super::FILTERS;
+use crate::complete;
 
 /// What was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,8 +75,9 @@ impl clap::Args for Choice {
             let arg = Arg::new(variant.long.clone()).short(variant.option).long(variant.long.clone());
             arg.action(ArgAction::SetTrue).conflicts_with_all(others).help(variant.about).help_heading(FILTERS)
         };
-        let filter = |RowOption { filter, .. }: RowOption| {
+        let filter = |RowOption { filter, columns }: RowOption| {
             let arg = Arg::new(filter.option.clone()).long(filter.option).value_name(filter.value);
+            let arg = if filter.by == FilterBy::Mark { arg } else { arg.add(complete::values(columns)) };
             let arg = arg.action(ArgAction::Append).help(filter.about).help_heading(FILTERS);
             match filter.by {
                 FilterBy::Number(most) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 
 use super::{ListFormat, time};
+use crate::complete;
 
 /// The top of many hosts, with bounds, from the records that each of them has sealed
 ///
@@ -56,7 +57,7 @@ pub struct WhenArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub struct FleetTopArgs {
     /// Which table
-    #[arg(value_name = "SAMPLE/TABLE")]
+    #[arg(value_name = "SAMPLE/TABLE", add = complete::tables())]
     pub table: String,
 
     /// Where the records of the hosts are
@@ -98,7 +99,7 @@ pub struct FleetHostsArgs {
     pub inventory: Option<PathBuf>,
 
     /// By the records of this table [default: of any]
-    #[arg(long, value_name = "SAMPLE/TABLE")]
+    #[arg(long, value_name = "SAMPLE/TABLE", add = complete::tables())]
     pub table: Option<String>,
 
     #[command(flatten)]
@@ -113,7 +114,7 @@ pub struct FleetHostsArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub struct FleetSqlArgs {
     /// Which table
-    #[arg(value_name = "SAMPLE/TABLE")]
+    #[arg(value_name = "SAMPLE/TABLE", add = complete::tables())]
     pub table: String,
 
     /// Where the files are: a directory, or what the engine reads from (s3a://bucket/path)

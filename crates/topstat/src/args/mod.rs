@@ -29,7 +29,7 @@ use topstat_model::typeset::escape;
 
 use crate::config;
 use crate::error::Error;
-use crate::{resolve, time};
+use crate::{complete, resolve, time};
 use doctor::DoctorArgs;
 use events::EventsArgs;
 use fleet::FleetArgs;
@@ -165,7 +165,7 @@ pub struct LsArgs {
     pub library: bool,
 
     /// Only this sample
-    #[arg(value_name = "SAMPLE", help = format!("Only this sample; {} are those of both families", common(" or ")))]
+    #[arg(value_name = "SAMPLE", add = complete::samples(), help = format!("Only this sample; {} are those of both families", common(" or ")))]
     pub sample: Option<String>,
 
     /// How to write it; json is one document per sample and line
@@ -201,7 +201,7 @@ pub struct TargetArgs {
 #[command(after_long_help = GET_EXAMPLES)]
 pub struct GetArgs {
     /// Of which file; of a directory, all settings below it [default: all]
-    #[arg(value_name = "PATH", default_value = "", hide_default_value = true)]
+    #[arg(value_name = "PATH", default_value = "", hide_default_value = true, add = complete::files())]
     pub path: String,
 
     #[command(flatten)]
@@ -222,7 +222,7 @@ EXAMPLES
 #[command(after_long_help = SET_EXAMPLES)]
 pub struct SetArgs {
     /// What to set
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", add = complete::files())]
     pub path: String,
 
     /// To what: 0 or 1; of period and delay milliseconds, or a time with a unit
@@ -306,7 +306,7 @@ pub struct UnloadArgs {
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
     /// Look at what these need only
-    #[arg(value_name = "SAMPLE", help = needs_of())]
+    #[arg(value_name = "SAMPLE", help = needs_of(), add = complete::samples())]
     pub samples: Vec<String>,
 
     /// How to write it; json is one document per check and line
@@ -315,6 +315,10 @@ pub struct CheckArgs {
 }
 
 /// Write the completions of a shell, to be sourced by it
+///
+/// The shell runs topstat for each completion, so it offers the present tables, files and columns, a running daemon's
+/// included, and for options such as --pid and --comm the values in the rows of the table. The packages and 'make install'
+/// have installed them for bash, zsh and fish.
 #[derive(Debug, clap::Args)]
 pub struct CompletionsArgs {
     /// Which shell

@@ -40,8 +40,7 @@ pub struct Mount {
 impl Mount {
     /// The directory, as [`Pins::dir`].
     pub fn dir(&self) -> PathBuf {
-        let configured = || Config::find(None).ok()?.0.mount;
-        self.dir.clone().or_else(configured).unwrap_or_else(|| config::DEFAULT_MOUNT.into())
+        self.dir.clone().unwrap_or_else(config::mount)
     }
 
     /// This directory, as if the user had named it; `None`: the default.

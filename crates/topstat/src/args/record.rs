@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Subcommand;
 
 use super::{Mount, time};
+use crate::complete;
 
 /// Where records are, unless the command line says otherwise.
 pub const DEFAULT_HISTORY: &str = "/var/lib/topstat/history";
@@ -24,7 +25,7 @@ pub struct RecordArgs {
     pub command: Option<RecordCommand>,
 
     /// Which tables [default: all that are on]
-    #[arg(value_name = "SAMPLE/TABLE")]
+    #[arg(value_name = "SAMPLE/TABLE", add = complete::tables())]
     pub tables: Vec<String>,
 
     #[command(flatten)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::choice::Choice;
 use super::record::PastArgs;
 use super::{DAEMON, FILTER_OPERATORS, FILTERS, Mount, Pins, TABLE, TopFormat, common, count, rows};
-use crate::time;
+use crate::{complete, time};
 
 /// Show the top of a table.
 ///
@@ -22,7 +22,7 @@ use crate::time;
 #[command(after_long_help = top_notes())]
 pub struct TopArgs {
     /// Which table; without one: the host and its tops in one summary, as the first screen of 'topstat view' has them
-    #[arg(value_name = "TABLE", help = which_table())]
+    #[arg(value_name = "TABLE", help = which_table(), add = complete::tables())]
     pub table: Option<String>,
 
     /// Seconds between two snapshots (0.5), or a time with a unit (500ms, 2s, 1m)
@@ -38,12 +38,16 @@ pub struct TopArgs {
     pub rows: Option<u32>,
 
     /// Order the rows by a column or by a part of the value: text and CSV; ranks stay, and -n cuts off after this order
-    #[arg(long, value_name = "COLUMN", requires = "table")]
+    #[arg(long, value_name = "COLUMN", requires = "table", add = complete::columns())]
     pub sort: Option<String>,
 
     /// Show a connection whose two ends are on this host once: the smaller end goes to 'other'
     #[arg(long, requires = "table")]
     pub fold: bool,
+
+    /// Show hosts by their names, as the system's resolver knows them: it may ask DNS; for text alone
+    #[arg(long, requires = "table")]
+    pub resolve: bool,
 
     /// How to write it; a summary has no CSV
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
@@ -53,7 +57,7 @@ pub struct TopArgs {
     pub choice: Choice,
 
     /// Only rows like this: see FILTERS; all that are given must match
-    #[arg(short, long = "filter", value_name = "FILTER", help_heading = FILTERS)]
+    #[arg(short, long = "filter", value_name = "FILTER", help_heading = FILTERS, add = complete::filters())]
     pub filters: Vec<String>,
 
     /// Rows that the table keeps, 1 to 1024 [default: 128, or ROWS if that is more]
@@ -117,6 +121,7 @@ impl TopArgs {
             rows: None,
             sort: None,
             fold: false,
+            resolve: false,
             output: TopFormat::Text,
             choice: Choice::default(),
             filters: Vec::new(),

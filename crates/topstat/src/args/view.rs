@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::record::DEFAULT_HISTORY;
 use super::{Mount, Pins};
-use crate::time;
+use crate::{complete, time};
 
 /// Look at all tables, live and in the past
 ///
@@ -20,7 +20,7 @@ pub struct ViewArgs {
     pub interval: Option<Duration>,
 
     /// Begin with the screen of this table
-    #[arg(long, value_name = "SAMPLE/TABLE")]
+    #[arg(long, value_name = "SAMPLE/TABLE", add = complete::tables())]
     pub table: Option<String>,
 
     /// Where 'topstat record' has records; where no daemon runs they are shown alone [default: /var/lib/topstat/history]
@@ -30,6 +30,14 @@ pub struct ViewArgs {
     /// Show the records of this host, and nothing else
     #[arg(long, value_name = "NAME")]
     pub recorded_on: Option<String>,
+
+    /// Show hosts by their names, as the system's resolver knows them: it may ask DNS; 'R' in the view switches it
+    #[arg(long)]
+    pub resolve: bool,
+
+    /// Let 'K' send a signal to the process of a row, once its pid has been typed
+    #[arg(long)]
+    pub allow_kill: bool,
 
     #[command(flatten)]
     pub mount: Mount,
@@ -42,7 +50,16 @@ impl ViewArgs {
     /// What is shown without a command on a terminal.
     pub fn default_view() -> Self {
         let (mount, pins) = (Mount::at(None), Pins::default());
-        Self { interval: None, table: None, history: None, recorded_on: None, mount, pins }
+        Self {
+            interval: None,
+            table: None,
+            history: None,
+            recorded_on: None,
+            resolve: false,
+            allow_kill: false,
+            mount,
+            pins,
+        }
     }
 
     /// Where records are.

@@ -2,6 +2,7 @@
 //! The arguments of `topstat why`.
 
 use super::{Mount, Pins};
+use crate::complete;
 
 /// Print all that is known of one row
 ///
@@ -12,11 +13,11 @@ use super::{Mount, Pins};
 #[command(after_long_help = EXAMPLES)]
 pub struct WhyArgs {
     /// The table: SAMPLE/TABLE, as for 'topstat top'
-    #[arg(value_name = "TABLE")]
+    #[arg(value_name = "TABLE", add = complete::tables())]
     pub table: String,
 
     /// The row: its rank, or a filter whose first row it is, such as comm:nginx [default: 1]
-    #[arg(value_name = "ROW", default_value = "1")]
+    #[arg(value_name = "ROW", default_value = "1", add = complete::filters())]
     pub row: String,
 
     #[command(flatten)]

@@ -2,7 +2,7 @@
 //! The commands, one file each.
 
 mod check;
-mod completions;
+pub mod completions;
 mod daemon;
 mod doctor;
 mod events;

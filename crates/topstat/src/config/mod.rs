@@ -36,6 +36,13 @@ pub const DEFAULT_PINS: &str = "/sys/fs/bpf/topstat";
 /// belongs to the tree.
 pub const DEFAULT_PID_FILE: &str = "/run/topstat.pid";
 
+/// The mount point of the tree, unless a command line names another one. A configuration that is wrong is the daemon's to complain
+/// about.
+pub fn mount() -> PathBuf {
+    let configured = Config::find(None).ok().and_then(|(config, _)| config.mount);
+    configured.unwrap_or_else(|| DEFAULT_MOUNT.into())
+}
+
 /// The contents of a configuration. A value that the configuration does not set is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {

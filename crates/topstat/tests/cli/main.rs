@@ -2,6 +2,7 @@
 //! The command line: its output, its end, and its handling of terminals, pipes and signals. Made-up numbers replace the kernel;
 //! tests that need a real kernel are elsewhere.
 
+mod completion;
 mod console;
 mod doctor;
 mod documents;

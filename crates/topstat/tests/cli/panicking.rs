@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use topstat_model::{Snapshot, TableType, Unit};
 use topstat_tui::feed::{Feed, Origin, Peak, Recorded, Setting, TableSettings};
-use topstat_tui::{App, Colors, Look, Options, TableMeta};
+use topstat_tui::{Colors, Look, OfPaths, Options, TableMeta};
 
 use crate::emulated::Terminal;
 
@@ -67,8 +67,9 @@ impl Feed for Trap {
 fn show(panics: &str) {
     let instant = |_: &str, _| panic!("the clock fell into the trap");
     let look = Look { colors: Colors::None, utf8: true };
-    let options = Options { table: Some("trap/door".to_owned()), interval: Duration::from_secs(1), look, instant };
-    let ended = topstat_tui::run(&mut Trap { panics_when_read: panics == "read" }, options, App::names_of_paths());
+    let (table, interval) = (Some("trap/door".to_owned()), Duration::from_secs(1));
+    let options = Options { table, interval, look, instant, resolve: false, may_signal: false };
+    let ended = topstat_tui::run(&mut Trap { panics_when_read: panics == "read" }, options, Box::new(OfPaths));
     panic!("the view has ended without a panic: {ended:?}");
 }
 

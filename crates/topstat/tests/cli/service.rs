@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::completion;
+
 const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
 
 fn repository() -> &'static Path {
@@ -146,10 +148,8 @@ fn what_is_installed_is_whole_and_can_be_removed() {
         assert!(there.contains(&path), "{} is missing among {there:#?}", path.display());
         assert!(fs::metadata(&path).unwrap().len() > 0, "{} is empty", path.display());
     }
-    for shell in ["bash-completion/completions/topstat", "zsh/site-functions/_topstat"] {
-        let script = fs::read_to_string(scratch.0.join("usr/share").join(shell)).unwrap();
-        assert!(script.contains("--overhead-budget"), "{shell} does not know the daemon's options");
-    }
+    let script = fs::read_to_string(scratch.0.join("usr/share/bash-completion/completions/topstat")).unwrap();
+    assert_eq!(completion::offered(&script, "topstat daemon --overh"), ["--overhead-budget"]);
     // The links of the pages are those of the repository, whose layout is kept: `scripts/install-docs` fails at a missing file.
     let documents = files(&scratch.0.join("usr/share/doc/topstat/docs"));
     for page in fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path()) {

@@ -53,7 +53,8 @@ pub fn run(
     let table = asked.or(loaded);
     let look = look::of_terminal(colors(color, facts));
     let interval = args.interval.unwrap_or(INTERVAL);
-    let options = topstat_tui::Options { table, interval, look, instant: instant::parse };
+    let (resolve, may_signal) = (args.resolve, args.allow_kill);
+    let options = topstat_tui::Options { table, interval, look, instant: instant::parse, resolve, may_signal };
     topstat_tui::run(&mut *feed, options, names::of_host())
         .map_err(|source| Error::System { what: "use the terminal", source })?;
     Ok(Exit::Done)

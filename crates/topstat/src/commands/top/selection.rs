@@ -9,6 +9,7 @@ use topstat_model::{Snapshot, SortBy};
 use super::filter::Filters;
 use crate::args::{TopArgs, TopFormat};
 use crate::error::Error;
+use crate::names::Hosts;
 use crate::resolve;
 
 /// The options that choose rows, checked.
@@ -17,6 +18,8 @@ pub struct Selection {
     filters: Filters,
     fold: bool,
     sort: Option<String>,
+    /// Names of hosts, which are shown instead of their addresses.
+    hosts: Option<Hosts>,
     /// The most rows of each table.
     pub rows: Option<u32>,
 }
@@ -26,7 +29,7 @@ impl Selection {
     ///
     /// # Errors
     ///
-    /// A wrong filter; an order for documents in JSON, whose rows are in the order of their ranks.
+    /// A wrong filter; an order for documents in JSON, whose rows are in the order of their ranks; names of hosts for JSON or CSV.
     pub fn new(args: &TopArgs, tables: &[Arc<TableInfo>]) -> Result<Self, Error> {
         if args.sort.is_some() && args.output == TopFormat::Json {
             return Err(Error::Usage(
@@ -35,6 +38,9 @@ impl Selection {
                     .to_owned(),
             ));
         }
+        if args.resolve && args.output != TopFormat::Text {
+            return Err(Error::Usage("--resolve is for text: JSON and CSV have addresses".to_owned()));
+        }
         if let Some(table) = tables.iter().find(|table| args.fold && !has_ends(table)) {
             return Err(Error::Usage(format!(
                 "--fold is for tables of connections, and {} has no two ends of one",
@@ -42,7 +48,8 @@ impl Selection {
             )));
         }
         let filters = Filters::new(args, tables)?;
-        Ok(Self { filters, fold: args.fold, sort: args.sort.clone(), rows: args.rows })
+        let hosts = args.resolve.then(Hosts::of_system);
+        Ok(Self { filters, fold: args.fold, sort: args.sort.clone(), rows: args.rows, hosts })
     }
 
     /// Applies the selection to a snapshot.
@@ -62,6 +69,9 @@ impl Selection {
         }
         if let Some(most) = most {
             snapshot.truncate(most);
+        }
+        if let Some(hosts) = &self.hosts {
+            hosts.name_in(snapshot);
         }
         Ok(())
     }
