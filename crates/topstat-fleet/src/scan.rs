@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use topstat_history::sealed::Sealed;
 use topstat_history::{Error, Root};
-use topstat_model::{FleetKey, Reach};
+use topstat_model::{Field, FleetKey, Reach, Row, Snapshot};
 
 use crate::bounds::{HostRow, HostTop};
 use crate::files::{self, TableFile};
@@ -49,6 +49,38 @@ pub struct Scan {
     pub faults: Vec<(PathBuf, String)>,
     /// Files that were read.
     pub files: usize,
+}
+
+impl Scan {
+    /// The present snapshots of hosts, each with its host's name, by this key. An amount that a table has ever lost is in doubt.
+    pub fn of_hosts(key: FleetKey, shown: &[(String, Snapshot)]) -> Self {
+        let mut state = State::new(key, Window { from: UNIX_EPOCH, at: UNIX_EPOCH });
+        for (host, snapshot) in shown {
+            let number = state.host(host);
+            let lost = snapshot.lost.counters().any(|(name, count)| WITHOUT_OBJECT.contains(&name) && count > 0);
+            let places: Vec<_> = state.key.columns.iter().map(|name| snapshot.column(name)).collect();
+            let container = snapshot.column(CONTAINER);
+            let field = |row: &Row, place: Option<usize>| {
+                place.and_then(|place| row.object.get(place)).filter(|field| !field.is_none()).cloned()
+            };
+            let mut rows = Vec::with_capacity(snapshot.rows.len());
+            for row in &snapshot.rows {
+                let own = (state.key.reach == Reach::Local).then(|| host.clone());
+                let texts = places.iter().map(|place| match field(row, *place) {
+                    None => NONE.to_owned(),
+                    Some(Field::Text(text)) => text,
+                    Some(other) => other.to_string(),
+                });
+                let name = own.into_iter().chain(texts).collect::<Vec<_>>().join(&BETWEEN.to_string());
+                let spans = state.key.spans(field(row, container).is_some());
+                rows.push(HostRow { object: state.object(&name), rank: row.rank, spans, value: row.value });
+            }
+            let (total, other, proven) = (snapshot.total, snapshot.other, snapshot.proven.into());
+            state.hosts[number].time = Some(0);
+            state.hosts[number].top = HostTop { total, other, proven, doubt: lost, rows };
+        }
+        state.finish()
+    }
 }
 
 /// The files of a table, and the meaning of its key.
@@ -103,16 +135,9 @@ impl<'r> Table<'r> {
         self.files.iter().any(|(_, file)| file.host.is_some())
     }
 
-    /// The columns that name an object, if the user asks for other ones than the table's key. Fewer columns than the key's are a
-    /// part of it. A table whose key is unknown gets the widest bounds.
+    /// See [`key_by`].
     pub fn key(&self, by: &[String]) -> FleetKey {
-        let own = self.key.clone();
-        let own = own.unwrap_or_else(|| FleetKey { reach: Reach::Part, columns: self.columns.clone() });
-        if by.is_empty() {
-            return own;
-        }
-        let whole = own.columns.iter().all(|column| by.contains(column));
-        FleetKey { reach: if whole { own.reach } else { Reach::Part }, columns: by.to_vec() }
+        key_by(self.key.as_ref(), &self.columns, by)
     }
 
     /// The time of the last record of all readable files.
@@ -148,6 +173,17 @@ impl<'r> Table<'r> {
         }
         state.finish()
     }
+}
+
+/// The columns `by` that name an object where the user asks for other ones than the table's key `own`. Fewer columns than the key's
+/// are a part of it. A table of these columns whose key is unknown gets the widest bounds.
+pub fn key_by(own: Option<&FleetKey>, columns: &[String], by: &[String]) -> FleetKey {
+    let own = own.cloned().unwrap_or_else(|| FleetKey { reach: Reach::Part, columns: columns.to_vec() });
+    if by.is_empty() {
+        return own;
+    }
+    let whole = own.columns.iter().all(|column| by.contains(column));
+    FleetKey { reach: if whole { own.reach } else { Reach::Part }, columns: by.to_vec() }
 }
 
 /// A host's snapshot, and where it is from.
@@ -266,12 +302,7 @@ impl State {
             name.clear();
             cells.name(self.key.reach, host, row, &mut name);
             let object = self.object(&name);
-            let contained = || cells.container.is_some_and(|container| container.text(row).is_some());
-            let spans = match self.key.reach {
-                Reach::Local => false,
-                Reach::Spanning => !contained(),
-                Reach::Part => true,
-            };
+            let spans = self.key.spans(cells.container.is_some_and(|container| container.text(row).is_some()));
             self.hosts[number].top.rows.push(HostRow { object, rank, spans, value });
         }
         Ok(())

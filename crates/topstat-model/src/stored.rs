@@ -49,6 +49,15 @@ pub struct FleetKey {
 }
 
 impl FleetKey {
+    /// Whether an object may be on several hosts, by its key and by whether it is in a container, whose id is unique.
+    pub fn spans(&self, is_contained: bool) -> bool {
+        match self.reach {
+            Reach::Local => false,
+            Reach::Spanning => !is_contained,
+            Reach::Part => true,
+        }
+    }
+
     /// A key of these columns.
     pub fn new(reach: Reach, columns: &[&str]) -> Self {
         Self { reach, columns: columns.iter().map(|column| (*column).to_owned()).collect() }

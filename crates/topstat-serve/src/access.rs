@@ -50,6 +50,11 @@ impl Token {
         Ok(Self(token.to_owned()))
     }
 
+    /// The header by which a client shows the token.
+    pub(crate) fn bearer(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
     /// Whether a request has the token: as a bearer token, or as the password of a browser's dialog (with any name). The time
     /// that the comparison takes does not depend on the token's characters.
     pub fn is_in(&self, headers: &HeaderMap) -> bool {
@@ -170,7 +175,7 @@ pub fn tls(files: TlsFiles<'_>) -> Result<Arc<rustls::ServerConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let failed = |error: &dyn std::fmt::Display| Error::File {
         path: path.to_owned(),
         source: io::Error::other(error.to_string()),

@@ -11,6 +11,7 @@
 //! | [`metrics`] | the text for Prometheus |
 //! | [`otlp`] | metrics and logs for OpenTelemetry |
 //! | [`watch`] | rules that run a command |
+//! | [`client`] | asks the servers of other hosts |
 //!
 //! # Invariants
 //!
@@ -21,6 +22,7 @@
 
 pub mod access;
 mod api;
+pub mod client;
 pub mod listen;
 mod live;
 mod metrics;

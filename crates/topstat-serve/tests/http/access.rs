@@ -10,6 +10,8 @@ use std::sync::Arc;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::Value;
+use topstat_serve::client::{Access, Address, Client};
 use topstat_serve::{Config, Listen, TlsFiles, Token};
 
 use crate::model::{Model, Reply, Server};
@@ -186,6 +188,42 @@ impl Pki {
         }
         Ok(Reply::of(&reply))
     }
+}
+
+#[test]
+fn a_client_shows_its_token_and_its_certificate() {
+    let pki = Pki::new();
+    let [cert, key, ca, own, own_key] =
+        ["localhost.cert", "localhost.key", "ca", "client.cert", "client.key"].map(|name| pki.path(name));
+    let secret = pki.folder.file("token", "0123456789abcdef0123\n", 0o600);
+    let token = Token::read(&secret).unwrap();
+    let tls = topstat_serve::access::tls(TlsFiles { cert: &cert, key: &key, client_ca: Some(&ca) }).unwrap();
+    let server = Server::with(true, |config| {
+        (config.tls, config.certificates, config.token) = (Some(tls), true, Some(token));
+    });
+    let at = |scheme: &str| format!("{scheme}://localhost:{}", server.tcp.unwrap().port()).parse::<Address>().unwrap();
+    let all = Access { token: Some(&secret), ca: Some(&ca), cert: Some((&own, &own_key)) };
+    let ask = |access, scheme: &str, table: &str| Client::new(access).unwrap().table(&at(scheme), table);
+    let document: Value = serde_json::from_slice(&ask(all, "https", "tasks/cpu").unwrap()).unwrap();
+    assert_eq!(document["sample"], "tasks");
+    for (access, scheme, table, why) in [
+        (all, "https", "tasks/nothing", "it answers 404: "),
+        (all, "http", "tasks/cpu", ""),
+        (Access { token: None, ..all }, "https", "tasks/cpu", "the server wants its token: --token-file"),
+        (Access { cert: None, ..all }, "https", "tasks/cpu", ""),
+        (Access { ca: None, ..all }, "https", "tasks/cpu", ""),
+    ] {
+        let refused = ask(access, scheme, table).unwrap_err();
+        assert!(refused.starts_with(why), "{scheme} {table}: {refused}");
+    }
+    // Many servers are asked beside each other, and each answer stands in its place.
+    let nowhere: Address = "https://localhost:1".parse().unwrap();
+    let hosts: Vec<_> = (0..200).map(|number| if number % 10 == 7 { nowhere.clone() } else { at("https") }).collect();
+    let answers = Client::new(all).unwrap().tables(&hosts, "tasks/cpu");
+    assert!((0..).zip(&answers).all(|(number, answer)| answer.is_ok() == (number % 10 != 7)), "{answers:?}");
+    fs::set_permissions(&own_key, fs::Permissions::from_mode(0o644)).unwrap();
+    let why = Client::new(all).map(drop).unwrap_err().to_string();
+    assert!(why.contains("has mode 0644"), "{why}");
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::complete;
 /// The top of many hosts, with bounds, from the records that each of them has sealed
 ///
 /// Works on directories with the hosts' records below them (host=NAME/table=SAMPLE.TABLE/date=…, as 'topstat record'
-/// writes them and rsync copies them), on compacted ones, or on both. Nothing listens on the hosts.
+/// writes them and rsync copies them), on compacted ones, or on both: nothing listens on the hosts. With 'top --live', it asks
+/// the 'topstat serve' of each host.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = NOTES)]
 pub struct FleetArgs {
@@ -20,11 +21,15 @@ pub struct FleetArgs {
     pub command: FleetCommand,
 }
 
+/// The heading of options about hosts that are asked.
+const LIVE: &str = "Ask the hosts now";
+
 const NOTES: &str = "\
 EXAMPLES
   topstat fleet top net_cgroups/bps /srv/fleet               at the time of the last record
   topstat fleet top net_cgroups/bps --at 03:12 -n 50 /srv/fleet
   topstat fleet top tasks/cpu --by comm -f comm:post* /srv/fleet
+  topstat fleet top net_cgroups/bps --live @hosts.txt --token-file token --tls-ca ca.pem
   topstat fleet hosts --inventory hosts.txt /srv/fleet       which hosts are missing
   topstat fleet sql net_cgroups/bps --engine spark --at 03:12 s3a://fleet
   topstat fleet compact /srv/fleet --to /srv/compacted";
@@ -61,11 +66,32 @@ pub struct FleetTopArgs {
     pub table: String,
 
     /// Where the records of the hosts are
-    #[arg(value_name = "DIR", required = true)]
+    #[arg(value_name = "DIR", required_unless_present = "live")]
     pub dirs: Vec<PathBuf>,
 
     #[command(flatten)]
     pub when: WhenArgs,
+
+    /// Ask the 'topstat serve' of this host now, by its address (https://web-1:9899); @FILE has an address in each line; may be
+    /// repeated
+    #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with_all = ["dirs", "at", "within"], help_heading = LIVE)]
+    pub live: Vec<String>,
+
+    /// The token of the hosts is the first line of this file, which others must not be able to read
+    #[arg(long, value_name = "FILE", requires = "live", help_heading = LIVE)]
+    pub token_file: Option<PathBuf>,
+
+    /// The certificates that the hosts' certificates lead to, in PEM [default: the roots of the web]
+    #[arg(long, value_name = "FILE", requires = "live", help_heading = LIVE)]
+    pub tls_ca: Option<PathBuf>,
+
+    /// The certificate that the hosts ask for, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["live", "tls_key"], help_heading = LIVE)]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = LIVE)]
+    pub tls_key: Option<PathBuf>,
 
     /// Show at most this many rows, 1 to 1000
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20,

@@ -2,9 +2,11 @@
 //! The real `topstat fleet` and `topstat record check`, on files that recorders have sealed.
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
-use std::time::{Duration, SystemTime};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use topstat_history::layout::HOUR;
@@ -32,15 +34,7 @@ impl Scratch {
         let second = Duration::from_secs(1);
         let options = TableOptions { interval: 10 * second, rows: 8, fine_interval: second, seal_every: HOUR };
         let mut table = Table::open(&root, place, options, Duration::ZERO).unwrap();
-        let total = rows.iter().map(|(_, value)| value).sum::<u64>() + other;
-        let row = |(rank, (cgroup, value)): (u32, &(&str, u64))| json!({"rank": rank, "value": value, "object": {"cgroup": cgroup}, "rx": 1, "tx": value - 1, "cpus": [0]});
-        let rows: Vec<_> = (1..).zip(rows).map(row).collect();
-        let document = json!({
-            "time": "2026-11-25T03:12:00.000Z", "sample": "net_cgroups", "table": "bps", "type": "dynamic", "unit": "bits",
-            "period_ms": 1000, "delay_ms": 0, "top": 8, "objects": 9, "total": total, "other": other, "proven": rows.len(),
-            "lost": {"contended": 0, "no_memory": 0}, "lost_now": {"contended": 0, "no_memory": 0}, "rows": rows,
-            "cpu_totals": {"0": total},
-        });
+        let document = document(rows, other);
         table.coarse(document::read(document.to_string().as_bytes(), shape).unwrap()).unwrap();
         table.pause().unwrap();
         for log in table.to_seal(SystemTime::now() + Duration::from_secs(1 << 32)).unwrap() {
@@ -54,6 +48,56 @@ impl Scratch {
         let output = command.args(arguments).current_dir(&self.0).env("TZ", "UTC").output().unwrap();
         let text = String::from_utf8(output.stdout.clone()).unwrap();
         (output, text)
+    }
+}
+
+/// A document of control groups and their values.
+fn document(rows: &[(&str, u64)], other: u64) -> Value {
+    let total = rows.iter().map(|(_, value)| value).sum::<u64>() + other;
+    let row = |(rank, (cgroup, value)): (u32, &(&str, u64))| json!({"rank": rank, "value": value, "object": {"cgroup": cgroup}, "rx": 1, "tx": value - 1, "cpus": [0]});
+    let rows: Vec<_> = (1..).zip(rows).map(row).collect();
+    json!({
+        "time": "2026-11-25T03:12:00.000Z", "sample": "net_cgroups", "table": "bps", "type": "dynamic", "unit": "bits",
+        "period_ms": 1000, "delay_ms": 0, "top": 8, "objects": 9, "total": total, "other": other, "proven": rows.len(),
+        "lost": {"contended": 0, "no_memory": 0}, "lost_now": {"contended": 0, "no_memory": 0}, "rows": rows,
+        "cpu_totals": {"0": total},
+    })
+}
+
+/// A real `topstat serve` of a tree with a document.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(scratch: &Scratch, host: &str, document: &Value) -> Self {
+        let tree = scratch.0.join(host);
+        let table = tree.join("net_cgroups/bps");
+        fs::create_dir_all(&table).unwrap();
+        for folder in [&tree, &tree.join("net_cgroups"), &table] {
+            fs::write(folder.join("enabled"), "1\n").unwrap();
+        }
+        fs::write(table.join("json"), format!("{document}\n")).unwrap();
+        // The port is free, and taken by the server a moment later.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let mut command = Command::new(TOPSTAT);
+        command.args(["serve", "--listen", &address]).arg("--socket").arg(scratch.0.join(format!("{host}.sock")));
+        command.arg("--mount").arg(&tree).arg("--token-file").arg(scratch.0.join("token"));
+        let server = Self { child: command.spawn().unwrap(), address };
+        let begun = Instant::now();
+        while TcpStream::connect(&server.address).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -71,11 +115,20 @@ fn shape(_: &str, _: &str) -> Option<Shape> {
     Some(Shape { columns, value_name: "bps".into(), stored: Some(stored) })
 }
 
-/// A web server on all hosts, and a database on one.
+/// The rows of two hosts, and the sum of all other groups: a web server on both, a database on one.
+fn tops() -> [([(&'static str, u64); 2], u64); 2] {
+    [
+        ([("/system.slice/web.service", 900), ("/system.slice/db.service", 500)], 70),
+        ([("/system.slice/web.service", 400), ("/system.slice/mail.service", 30)], 10),
+    ]
+}
+
+/// The records of these hosts.
 fn fleet(name: &str) -> Scratch {
     let scratch = Scratch::new(name);
-    scratch.host("alpha", &[("/system.slice/web.service", 900), ("/system.slice/db.service", 500)], 70);
-    scratch.host("beta", &[("/system.slice/web.service", 400), ("/system.slice/mail.service", 30)], 10);
+    for (host, (rows, other)) in ["alpha", "beta"].into_iter().zip(tops()) {
+        scratch.host(host, &rows, other);
+    }
     scratch
 }
 
@@ -105,6 +158,60 @@ total 1910; an object that no host shows has at most 80
     let (_, text) = scratch.topstat("fleet top net_cgroups/bps --by container -o json DIR");
     let found: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&found["reach"], &found["rows"][0]["at_most"]), (&json!("part"), &json!(1910)));
+}
+
+#[test]
+fn hosts_that_are_asked_now_have_the_bounds_of_records() {
+    let scratch = fleet("live");
+    fs::write(scratch.0.join("token"), "0123456789abcdef0123\n").unwrap();
+    fs::set_permissions(scratch.0.join("token"), PermissionsExt::from_mode(0o600)).unwrap();
+    let [alpha, beta] = tops();
+    let alpha = Server::start(&scratch, "alpha", &document(&alpha.0, alpha.1));
+    let beta = Server::start(&scratch, "beta", &document(&beta.0, beta.1));
+    let addresses = format!("# two hosts\nhttp://{}\n\nhttp://{}\n", alpha.address, beta.address);
+    fs::write(scratch.0.join("hosts.txt"), addresses).unwrap();
+    let parsed = |line: &str| {
+        let (output, text) = scratch.topstat(line);
+        let document = serde_json::from_str::<Value>(&text);
+        (document.unwrap_or_else(|error| panic!("{error}: {output:?}")), output)
+    };
+    for more in ["", " -n 1", " -f cgroup:db", " --by container"] {
+        let (live, output) =
+            parsed(&format!("fleet top net_cgroups/bps -o json --live @hosts.txt --token-file token{more}"));
+        assert!(output.status.success(), "{output:?}");
+        let (recorded, _) = parsed(&format!("fleet top net_cgroups/bps -o json{more} DIR"));
+        for name in ["reach", "reported", "total", "unseen_at_most", "proven_to", "rows"] {
+            assert_eq!(live[name], recorded[name], "{name}{more}");
+        }
+        assert_eq!(live["unread_hosts"], 0);
+    }
+    // Hosts that can't be added up are named and left out: one that does not answer, and one whose table has another period.
+    let mut other = document(&[("/a", 5)], 0);
+    other["period_ms"] = json!(5000);
+    let gamma = Server::start(&scratch, "gamma", &other);
+    let line = format!(
+        "fleet top net_cgroups/bps -o json --token-file token --live @hosts.txt,http://127.0.0.1:1,http://{}",
+        gamma.address
+    );
+    let (live, output) = parsed(&line);
+    assert_eq!((output.status.code(), &live["reported"], &live["unread_hosts"]), (Some(1), &json!(2), &json!(2)));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("127.0.0.1:1 is left out: "), "{said}");
+    assert!(
+        said.contains(&format!("{} is left out: its period is 5s, and most hosts have 1s", gamma.address)),
+        "{said}"
+    );
+    // A row is a lower bound where an amount was lost.
+    let mut lossy = document(&[("/system.slice/web.service", 900)], 70);
+    lossy["lost"]["no_memory"] = json!(1);
+    let delta = Server::start(&scratch, "delta", &lossy);
+    let (live, _) =
+        parsed(&format!("fleet top net_cgroups/bps -o json --token-file token --live http://{}", delta.address));
+    assert_eq!((&live["rows"][0]["at_least"], &live["rows"][0]["at_most"]), (&json!(900), &json!(970)));
+    // Without the token no host answers.
+    let (output, _) = scratch.topstat("fleet top net_cgroups/bps --live @hosts.txt");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("the server wants its token: --token-file"), "{said}");
 }
 
 #[test]
@@ -174,6 +281,14 @@ fn wrong_questions_are_refused() {
         ("fleet top net_cgroups/bps -n 2000 DIR", 2, "2000 is not in 1..=1000"),
         ("fleet top net_cgroups/bps DIR/nosuch", 1, "nosuch"),
         ("fleet hosts --inventory nosuch.txt DIR", 1, "cannot read the inventory nosuch.txt"),
+        (
+            "fleet top net_cgroups/bps --live web-1:9899",
+            2,
+            "--live \"web-1:9899\" is no address such as https://web-1:9899",
+        ),
+        ("fleet top net_cgroups/bps --live http://a:1,http://a:1", 2, "--live http://a:1: it is there twice"),
+        ("fleet top net_cgroups/bps --live @nosuch.txt", 2, "--live: cannot read nosuch.txt"),
+        ("fleet top net_cgroups/bps --live http://a:1 DIR", 2, "cannot be used with"),
         ("fleet sql own/table --engine duckdb", 2, "this version does not know the table"),
         ("record check DIR/nosuch", 1, "nosuch"),
     ] {

@@ -3,6 +3,7 @@
 
 mod compact;
 mod hosts;
+mod live;
 mod sql;
 mod top;
 
@@ -11,6 +12,7 @@ use std::time::SystemTime;
 
 use topstat_fleet::Root;
 use topstat_fleet::scan::{Table, Window};
+use topstat_model::FleetKey;
 use topstat_model::typeset::escape;
 
 use crate::args::fleet::{FleetArgs, FleetCommand, WhenArgs};
@@ -48,12 +50,16 @@ fn directory(table: &str) -> Result<String, Error> {
     }
 }
 
+/// The key of a table by its definition.
+fn known_key(table: &str) -> Option<FleetKey> {
+    let (sample, table) = table.split_once('/')?;
+    resolve::stored_shape(sample, table)?.stored?.key
+}
+
 /// Finds the files of a table.
 fn find<'r>(roots: &'r [Root], table: &str) -> Result<Table<'r>, Error> {
     let name = directory(table)?;
-    let (sample, of_sample) = table.split_once('/').unwrap_or_default();
-    let known = resolve::stored_shape(sample, of_sample).and_then(|shape| shape.stored).and_then(|stored| stored.key);
-    let found = Table::find(roots, &name, known)?;
+    let found = Table::find(roots, &name, known_key(table))?;
     if found.is_empty() {
         return Err(Error::Daemon(format!(
             "there are no sealed records of {table} in {}: a host's are there once their hour is over",
@@ -76,10 +82,10 @@ fn window(when: &WhenArgs, last: impl FnOnce() -> Option<SystemTime>) -> Result<
 }
 
 /// Verifies that `--by` names columns of the table.
-fn check_by(by: &[String], table: &Table<'_>) -> Result<(), Error> {
-    match by.iter().find(|name| !table.columns().contains(name)) {
+fn check_by(by: &[String], columns: &[String]) -> Result<(), Error> {
+    match by.iter().find(|name| !columns.contains(name)) {
         Some(name) => {
-            let columns = table.columns().join(", ");
+            let columns = columns.join(", ");
             Err(Error::Usage(format!("--by {}: the table has the columns {columns}", escape(name))))
         }
         None => Ok(()),

@@ -46,7 +46,7 @@ pub fn run(args: &FleetSqlArgs, console: &mut dyn Console) -> Result<Exit, Error
         }
     };
     if !table.is_empty() {
-        check_by(&args.by, &table)?;
+        check_by(&args.by, table.columns())?;
     }
     let key = table.key(&args.by);
     let stored = |name: &String| {

@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 use topstat_fleet::bounds::{self, Top};
 use topstat_fleet::scan::{BETWEEN, NONE, Scan, Window};
 use topstat_model::typeset::escape;
-use topstat_model::{Column, ColumnKind, Field, Reach, filter, rfc3339};
+use topstat_model::{Column, ColumnKind, Field, FleetKey, Reach, filter, rfc3339};
 
+use super::live::Live;
 use super::{check_by, find, open, report, window};
 use crate::args::ListFormat;
 use crate::args::fleet::FleetTopArgs;
@@ -17,14 +18,29 @@ use crate::resolve;
 
 pub fn run(args: &FleetTopArgs, console: &mut dyn Console) -> Result<Exit, Error> {
     let typed = parse_filters(&args.filters)?;
-    let roots = open(&args.dirs)?;
-    let table = find(&roots, &args.table)?;
-    check_by(&args.by, &table)?;
-    let key = table.key(&args.by);
-    let columns = columns(&args.table, key.reach, &key.columns);
+    let of_key = |key: &FleetKey| columns(&args.table, key.reach, &key.columns);
+    let (columns, scan, window, exit, unread);
+    if args.live.is_empty() {
+        let roots = open(&args.dirs)?;
+        let table = find(&roots, &args.table)?;
+        check_by(&args.by, table.columns())?;
+        let key = table.key(&args.by);
+        columns = of_key(&key);
+        // A wrong filter is refused before files are read.
+        Filters::new(&typed, &columns)?;
+        window = self::window(&args.when, || table.last())?;
+        scan = table.scan(key, window);
+        unread = ("unread_files", scan.faults.len());
+        exit = report(&scan.faults, console);
+    } else {
+        let live = Live::ask(args)?;
+        let key = live.key(&args.by)?;
+        columns = of_key(&key);
+        (scan, window) = live.scan(key);
+        unread = ("unread_hosts", live.faults.len());
+        exit = live.report(console);
+    }
     let filters = Filters::new(&typed, &columns)?;
-    let window = window(&args.when, || table.last())?;
-    let scan = table.scan(key, window);
     let names = &scan.objects;
     let mut top = bounds::top(
         scan.key.reach,
@@ -34,13 +50,13 @@ pub fn run(args: &FleetTopArgs, console: &mut dyn Console) -> Result<Exit, Error
         &|a, b| names[a as usize].cmp(&names[b as usize]),
     );
     top.rows.truncate(args.rows as usize);
-    let shown = Shown { table: &args.table, columns: &columns, window, scan: &scan, top: &top };
+    let shown = Shown { table: &args.table, columns: &columns, window, scan: &scan, top: &top, unread };
     let written = match args.output {
         ListFormat::Text => shown.text(),
         ListFormat::Json => format!("{}\n", shown.json()),
     };
     console.write(written.as_bytes()).map_err(Error::Output)?;
-    Ok(report(&scan.faults, console))
+    Ok(exit)
 }
 
 /// The columns that name an object, with their kinds.
@@ -94,6 +110,8 @@ struct Shown<'s> {
     window: Window,
     scan: &'s Scan,
     top: &'s Top,
+    /// The files or the hosts that could not be read, and their name in JSON.
+    unread: (&'static str, usize),
 }
 
 impl Shown<'_> {
@@ -122,7 +140,7 @@ impl Shown<'_> {
             "at": rfc3339(self.window.at),
             "reach": self.scan.key.reach.name(),
             "reported": self.top.reported,
-            "unread_files": self.scan.faults.len(),
+            self.unread.0: self.unread.1,
             "total": self.top.total,
             "unseen_at_most": self.top.unseen,
             "proven_to": self.proven(),
