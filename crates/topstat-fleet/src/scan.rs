@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The last snapshot of each host in a window of time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -51,35 +51,62 @@ pub struct Scan {
     pub files: usize,
 }
 
-impl Scan {
-    /// The present snapshots of hosts, each with its host's name, by this key. An amount that a table has ever lost is in doubt.
-    pub fn of_hosts(key: FleetKey, shown: &[(String, Snapshot)]) -> Self {
-        let mut state = State::new(key, Window { from: UNIX_EPOCH, at: UNIX_EPOCH });
-        for (host, snapshot) in shown {
-            let number = state.host(host);
-            let lost = snapshot.lost.counters().any(|(name, count)| WITHOUT_OBJECT.contains(&name) && count > 0);
-            let places: Vec<_> = state.key.columns.iter().map(|name| snapshot.column(name)).collect();
-            let container = snapshot.column(CONTAINER);
-            let field = |row: &Row, place: Option<usize>| {
-                place.and_then(|place| row.object.get(place)).filter(|field| !field.is_none()).cloned()
-            };
-            let mut rows = Vec::with_capacity(snapshot.rows.len());
-            for row in &snapshot.rows {
-                let own = (state.key.reach == Reach::Local).then(|| host.clone());
-                let texts = places.iter().map(|place| match field(row, *place) {
-                    None => NONE.to_owned(),
-                    Some(Field::Text(text)) => text,
-                    Some(other) => other.to_string(),
-                });
-                let name = own.into_iter().chain(texts).collect::<Vec<_>>().join(&BETWEEN.to_string());
-                let spans = state.key.spans(field(row, container).is_some());
-                rows.push(HostRow { object: state.object(&name), rank: row.rank, spans, value: row.value });
-            }
-            let (total, other, proven) = (snapshot.total, snapshot.other, snapshot.proven.into());
-            state.hosts[number].time = Some(0);
-            state.hosts[number].top = HostTop { total, other, proven, doubt: lost, rows };
+/// The present snapshots of hosts, of which only the amounts are kept.
+pub struct Present {
+    state: State,
+    /// The period of each host's table, in ms.
+    periods: Vec<u32>,
+}
+
+impl Present {
+    /// No snapshots yet. These columns name an object.
+    pub fn new(key: FleetKey) -> Self {
+        Self { state: State::new(key, Window { from: UNIX_EPOCH, at: UNIX_EPOCH }), periods: vec![] }
+    }
+
+    /// Adds the snapshot of a further host. An amount that its table has ever lost is in doubt.
+    pub fn add(&mut self, host: &str, snapshot: &Snapshot) {
+        let state = &mut self.state;
+        let places: Vec<_> = state.key.columns.iter().map(|name| snapshot.column(name)).collect();
+        let container = snapshot.column(CONTAINER);
+        let field = |row: &Row, place: Option<usize>| place.and_then(|place| row.object.get(place).cloned());
+        let mut rows = Vec::with_capacity(snapshot.rows.len());
+        for row in &snapshot.rows {
+            let own = (state.key.reach == Reach::Local).then(|| host.to_owned());
+            let texts = places.iter().map(|place| match field(row, *place) {
+                None | Some(Field::None) => NONE.to_owned(),
+                Some(Field::Text(text)) => text,
+                Some(other) => other.to_string(),
+            });
+            let name = own.into_iter().chain(texts).collect::<Vec<_>>().join(&BETWEEN.to_string());
+            let spans = state.key.spans(field(row, container).is_some_and(|id| !id.is_none()));
+            rows.push(HostRow { object: state.object(&name), rank: row.rank, spans, value: row.value });
         }
-        state.finish()
+        let doubt = snapshot.lost.counters().any(|(name, count)| WITHOUT_OBJECT.contains(&name) && count > 0);
+        let (total, other, proven) = (snapshot.total, snapshot.other, snapshot.proven.into());
+        let top = HostTop { total, other, proven, doubt, rows };
+        state.hosts.push(Host { name: host.to_owned(), time: Some(0), file: 0, top });
+        self.periods.push(snapshot.period_ms);
+    }
+
+    /// The hosts whose tables have the most frequent period, which is returned, too; and the others, with their periods: their
+    /// values can't be added.
+    pub fn finish(mut self) -> (Scan, u32, Vec<(String, u32)>) {
+        let mut hosts: BTreeMap<u32, usize> = BTreeMap::new();
+        for period in &self.periods {
+            *hosts.entry(*period).or_default() += 1;
+        }
+        let usual = hosts.into_iter().max_by_key(|(_, hosts)| *hosts).map_or(0, |(period, _)| period);
+        let mut others = Vec::new();
+        let mut periods = self.periods.into_iter();
+        self.state.hosts.retain(|host| {
+            let period = periods.next().unwrap_or(usual);
+            if period != usual {
+                others.push((host.name.clone(), period));
+            }
+            period == usual
+        });
+        (self.state.finish(), usual, others)
     }
 }
 

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ureq::Agent;
@@ -139,16 +138,13 @@ impl Client {
         }
     }
 
-    /// The documents of a table of all these servers, or why there is none, in their order. [`AT_ONCE`] are asked at a time.
-    pub fn tables(&self, all: &[Address], table: &str) -> Vec<Result<Vec<u8>, String>> {
-        let answers: Vec<_> = all.iter().map(|_| Mutex::new(Err(String::new()))).collect();
+    /// Asks all these servers for a table, [`AT_ONCE`] at a time. `take` gets the document of each, or the reason why it is
+    /// missing, as soon as it comes, and is called by several threads.
+    pub fn tables(&self, all: &[Address], table: &str, take: impl Fn(&Address, Result<Vec<u8>, String>) + Sync) {
         let next = AtomicUsize::new(0);
         let ask = || {
-            while let Some((at, answer)) = {
-                let place = next.fetch_add(1, Ordering::Relaxed);
-                all.get(place).zip(answers.get(place))
-            } {
-                *answer.lock().unwrap_or_else(PoisonError::into_inner) = self.table(at, table);
+            while let Some(at) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                take(at, self.table(at, table));
             }
         };
         std::thread::scope(|scope| {
@@ -158,7 +154,6 @@ impl Client {
             }
             ask();
         });
-        answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat fleet top --live`: the present tables of hosts, from the servers on them.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::time::SystemTime;
+use std::sync::{Mutex, PoisonError};
 
-use topstat_fleet::scan::{Scan, Window, key_by};
+use topstat_fleet::scan::{Present, Scan, Window, key_by};
 use topstat_model::typeset::escape;
 use topstat_model::{FleetKey, Snapshot, document, human_ms};
 use topstat_serve::client::{Access, Address, Client};
@@ -14,6 +13,7 @@ use super::{check_by, directory, known_key};
 use crate::args::fleet::FleetTopArgs;
 use crate::console::Console;
 use crate::error::{Error, Exit};
+use crate::lock::lock;
 use crate::resolve;
 
 /// The mark before the name of a file with addresses.
@@ -21,61 +21,67 @@ const OF_FILE: char = '@';
 
 /// The present snapshots of hosts.
 pub struct Live {
-    /// Each host with its snapshot. All have one period.
-    shown: Vec<(String, Snapshot)>,
-    /// The columns of the table.
-    columns: Vec<String>,
-    /// The key by its definition; `None`: the table has no definition here.
-    known: Option<FleetKey>,
+    /// Of the hosts that have answered.
+    pub scan: Scan,
+    /// From the time of the first snapshot to the time of the last.
+    pub window: Window,
     /// Hosts without a snapshot that can be added up, and the reasons.
     pub faults: Vec<(String, String)>,
 }
 
+/// The answers so far.
+struct Answers {
+    present: Option<Present>,
+    window: Option<Window>,
+    faults: Vec<(String, String)>,
+    /// The command line does not suit the table, as the first answer has shown.
+    wrong: Option<Error>,
+}
+
 impl Live {
-    /// Asks the hosts of a command line.
+    /// Asks the hosts of a command line. `check` gets the key of the table before hosts are added up.
     ///
     /// # Errors
     ///
     /// The command line is wrong, a file can't be read, or no host has answered.
-    pub fn ask(args: &FleetTopArgs) -> Result<Self, Error> {
+    pub fn ask(args: &FleetTopArgs, check: &(dyn Fn(&FleetKey) -> Result<(), Error> + Sync)) -> Result<Self, Error> {
         directory(&args.table)?;
         let all = addresses(&args.live)?;
         let cert = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
         let access = Access { token: args.token_file.as_deref(), ca: args.tls_ca.as_deref(), cert };
         let client = Client::new(access)?;
-        let (mut shown, mut faults) = (Vec::new(), Vec::new());
-        for (at, answer) in all.iter().zip(client.tables(&all, &args.table)) {
+        let begin = |snapshot: &Snapshot| {
+            let columns: Vec<_> = snapshot.columns.iter().map(|column| column.name.to_string()).collect();
+            check_by(&args.by, &columns)?;
+            let key = key_by(known_key(&args.table).as_ref(), &columns, &args.by);
+            check(&key).map(|()| Present::new(key))
+        };
+        let answers = Mutex::new(Answers { present: None, window: None, faults: vec![], wrong: None });
+        client.tables(&all, &args.table, |at, answer| {
             let read = answer.and_then(|text| document::read(&text, resolve::shape).map_err(|error| error.to_string()));
+            let mut answers = lock(&answers);
             match read {
-                Ok(snapshot) => shown.push((at.host().to_owned(), snapshot)),
-                Err(why) => faults.push((at.host().to_owned(), why)),
+                Ok(snapshot) => answers.add(at.host(), &snapshot, begin),
+                Err(why) => answers.faults.push((at.host().to_owned(), why)),
+            }
+        });
+        let Answers { present, window, mut faults, wrong } =
+            answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+        faults.sort();
+        match (present, window, wrong) {
+            (_, _, Some(wrong)) => Err(wrong),
+            (Some(present), Some(window), None) => {
+                let (scan, usual, others) = present.finish();
+                let why =
+                    |period| format!("its period is {}, and most hosts have {}", human_ms(period), human_ms(usual));
+                faults.extend(others.into_iter().map(|(host, period)| (host, why(period))));
+                Ok(Self { scan, window, faults })
+            }
+            _ => {
+                let (host, why) = faults.first().cloned().unwrap_or_default();
+                Err(Error::Daemon(format!("no host has answered: {}: {}", escape(&host), escape(&why))))
             }
         }
-        keep_one_period(&mut shown, &mut faults);
-        let Some((_, first)) = shown.first() else {
-            let (host, why) = faults.first().cloned().unwrap_or_default();
-            return Err(Error::Daemon(format!("no host has answered: {}: {}", escape(&host), escape(&why))));
-        };
-        let columns = first.columns.iter().map(|column| column.name.to_string()).collect();
-        Ok(Self { columns, known: known_key(&args.table), shown, faults })
-    }
-
-    /// The columns that name an object.
-    ///
-    /// # Errors
-    ///
-    /// The table has no such column.
-    pub fn key(&self, by: &[String]) -> Result<FleetKey, Error> {
-        check_by(by, &self.columns)?;
-        Ok(key_by(self.known.as_ref(), &self.columns, by))
-    }
-
-    /// The hosts by this key, and the times of the first and the last snapshot.
-    pub fn scan(&self, key: FleetKey) -> (Scan, Window) {
-        let times = || self.shown.iter().map(|(_, snapshot)| snapshot.time);
-        let now = SystemTime::now();
-        let window = Window { from: times().min().unwrap_or(now), at: times().max().unwrap_or(now) };
-        (Scan::of_hosts(key, &self.shown), window)
     }
 
     /// Reports hosts without a snapshot. Returns how the command ends.
@@ -84,6 +90,23 @@ impl Live {
             console.note(&format!("topstat: {} is left out: {}", escape(host), escape(why)));
         }
         if self.faults.is_empty() { Exit::Done } else { Exit::Failed }
+    }
+}
+
+impl Answers {
+    /// Adds the snapshot of a host. `begin` makes the sums from the first one.
+    fn add(&mut self, host: &str, snapshot: &Snapshot, begin: impl Fn(&Snapshot) -> Result<Present, Error>) {
+        if self.present.is_none() && self.wrong.is_none() {
+            match begin(snapshot) {
+                Ok(present) => self.present = Some(present),
+                Err(wrong) => self.wrong = Some(wrong),
+            }
+        }
+        if let Some(present) = &mut self.present {
+            present.add(host, snapshot);
+            let Window { from, at } = self.window.unwrap_or(Window { from: snapshot.time, at: snapshot.time });
+            self.window = Some(Window { from: from.min(snapshot.time), at: at.max(snapshot.time) });
+        }
     }
 }
 
@@ -110,18 +133,4 @@ fn addresses(given: &[String]) -> Result<Vec<Address>, Error> {
         }
     }
     Ok(all)
-}
-
-/// Leaves out the hosts whose table has another period than most hosts have: their values can't be added.
-fn keep_one_period(shown: &mut Vec<(String, Snapshot)>, faults: &mut Vec<(String, String)>) {
-    let mut hosts: BTreeMap<u32, usize> = BTreeMap::new();
-    for (_, snapshot) in shown.iter() {
-        *hosts.entry(snapshot.period_ms).or_default() += 1;
-    }
-    let Some((usual, _)) = hosts.into_iter().max_by_key(|(_, hosts)| *hosts) else { return };
-    let (kept, others) = std::mem::take(shown).into_iter().partition(|(_, snapshot)| snapshot.period_ms == usual);
-    *shown = kept;
-    let why = |period| format!("its period is {}, and most hosts have {}", human_ms(period), human_ms(usual));
-    let others: Vec<(String, Snapshot)> = others;
-    faults.extend(others.into_iter().map(|(host, snapshot)| (host, why(snapshot.period_ms))));
 }

@@ -33,12 +33,11 @@ pub fn run(args: &FleetTopArgs, console: &mut dyn Console) -> Result<Exit, Error
         unread = ("unread_files", scan.faults.len());
         exit = report(&scan.faults, console);
     } else {
-        let live = Live::ask(args)?;
-        let key = live.key(&args.by)?;
-        columns = of_key(&key);
-        (scan, window) = live.scan(key);
+        let live = Live::ask(args, &|key| Filters::new(&typed, &of_key(key)).map(drop))?;
         unread = ("unread_hosts", live.faults.len());
         exit = live.report(console);
+        (scan, window) = (live.scan, live.window);
+        columns = of_key(&scan.key);
     }
     let filters = Filters::new(&typed, &columns)?;
     let names = &scan.objects;
