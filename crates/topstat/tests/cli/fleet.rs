@@ -15,6 +15,8 @@ use topstat_model::document;
 use topstat_model::document::Shape;
 use topstat_model::{Column, ColumnKind, FleetKey, Reach, Stored};
 
+use crate::schema::errors;
+
 const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
 
 struct Scratch(PathBuf);
@@ -62,6 +64,12 @@ fn document(rows: &[(&str, u64)], other: u64) -> Value {
         "lost": {"contended": 0, "no_memory": 0}, "lost_now": {"contended": 0, "no_memory": 0}, "rows": rows,
         "cpu_totals": {"0": total},
     })
+}
+
+/// Verifies that a document is as its schema says.
+fn check(schema: &str, document: &Value) {
+    let errors = errors(&[(schema, document.clone())]);
+    assert!(errors.is_none_or(|errors| errors == [""]), "{document}");
 }
 
 /// A real `topstat serve` of a tree with a document.
@@ -173,7 +181,9 @@ fn hosts_that_are_asked_now_have_the_bounds_of_records() {
     let parsed = |line: &str| {
         let (output, text) = scratch.topstat(line);
         let document = serde_json::from_str::<Value>(&text);
-        (document.unwrap_or_else(|error| panic!("{error}: {output:?}")), output)
+        let document = document.unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        check("fleet-top", &document);
+        (document, output)
     };
     for more in ["", " -n 1", " -f cgroup:db", " --by container"] {
         let (live, output) =
@@ -224,6 +234,9 @@ fn hosts_are_compared_with_an_inventory_and_files_are_merged() {
     assert!(text.ends_with("gamma  missing\n2 hosts reported, 1 missing, 1 not in the inventory\n"), "{text}");
     let (output, _) = scratch.topstat("fleet hosts DIR");
     assert!(output.status.success(), "{output:?}");
+    let (_, text) = scratch.topstat("fleet hosts -o json --inventory hosts.txt DIR");
+    text.lines().for_each(|line| check("fleet-hosts", &serde_json::from_str(line).unwrap()));
+    assert_eq!(text.lines().count(), 3, "{text}");
     let (output, text) = scratch.topstat("fleet compact DIR --to DIR/merged");
     assert!(output.status.success(), "{output:?}");
     assert!(text.ends_with("table=net_cgroups.bps/date=2026-11-25/03.parquet: 4 rows of 2 hosts\n"), "{text}");

@@ -40,7 +40,7 @@ fn python() -> Option<PathBuf> {
 }
 
 /// The errors of each document, by the schema's name. `None`: there is no validator.
-fn errors(documents: &[(&str, Value)]) -> Option<Vec<String>> {
+pub fn errors(documents: &[(&str, Value)]) -> Option<Vec<String>> {
     let Some(python) = python() else {
         eprintln!("skipped: no jsonschema for Python (scripts/setup installs it)");
         return None;
