@@ -54,8 +54,19 @@ impl Cases {
     }
 }
 
-/// The most lines of a failed test's output that are kept.
-const LOG_LINES: usize = 60;
+/// The most lines of a failed test's output that are kept: the first ones, which have the failed assertion, and the last ones.
+const LOG_LINES: (usize, usize) = (30, 30);
+
+/// The first and the last lines of a failed test's output.
+fn both_ends(log: &str) -> String {
+    let lines: Vec<_> = log.trim_start_matches('\n').lines().collect();
+    let (first, last) = LOG_LINES;
+    let Some(between) = lines.len().checked_sub(first + last).filter(|between| *between > 0) else {
+        return lines.join("\n");
+    };
+    let left_out = format!("… {between} lines are left out");
+    [&lines[..first], &[left_out.as_str()], &lines[first + between..]].concat().join("\n")
+}
 
 pub fn last_lines(text: &str, most: usize) -> String {
     let lines: Vec<_> = text.lines().collect();
@@ -104,7 +115,7 @@ pub fn of_libtest(text: &str, prefix: &str) -> (Cases, bool) {
     }
     for (name, log) in logs.of {
         if let Some(Outcome::Failed(said)) = cases.0.get_mut(&format!("{prefix}{name}")) {
-            *said = last_lines(&log, LOG_LINES);
+            *said = both_ends(&log);
         }
     }
     (cases, ended)
@@ -150,7 +161,7 @@ pub fn of_junit(text: &str) -> Result<Cases> {
                     .flatten()
                     .filter_map(|node| node.text())
                     .collect();
-                Outcome::Failed(last_lines(&said.join("\n"), LOG_LINES))
+                Outcome::Failed(both_ends(&said.join("\n")))
             }
             (None, Some(skipped)) => Outcome::Skipped(skipped.attribute("message").unwrap_or_default().to_owned()),
             (None, None) => Outcome::Passed,
@@ -163,6 +174,15 @@ pub fn of_junit(text: &str) -> Result<Cases> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_log_keeps_its_assertion_and_its_end() {
+        let lines: Vec<_> = (1..=100).map(|line| line.to_string()).collect();
+        let kept = both_ends(&format!("\n{}", lines.join("\n")));
+        assert!(kept.starts_with("1\n2\n") && kept.ends_with("\n99\n100"), "{kept}");
+        assert!(kept.contains("\n30\n… 40 lines are left out\n71\n"), "{kept}");
+        assert_eq!(both_ends(&lines[..60].join("\n")), lines[..60].join("\n"));
+    }
 
     #[test]
     fn lines_of_libtest_are_read() {

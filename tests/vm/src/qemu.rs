@@ -152,6 +152,9 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         // The kernel counts timer interrupts for some ticks during boot, and panics if there are too few, which happens on a
         // busy host ("IO-APIC + timer doesn't work!"). QEMU's timer does work.
         "no_timer_check",
+        // No khugepaged: it has the lowest priority. Preempted in a critical section of RCU, it can wait for longer than RCU's limit
+        // (21 s) beside tests that keep all CPUs busy, and the kernel reports a stall.
+        "transparent_hugepage=never",
         // Both spellings, for kernels before and after 6.2.
         "random.trust_cpu=1",
         "log_buf_len=1M",
