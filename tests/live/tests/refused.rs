@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 use topstat_kernel::pinned::{self, Pins};
 use topstat_kernel::{Error, Options, Source};
+use topstat_live::attached::maps;
 use topstat_live::injected::{self, Nth, Settings};
 use topstat_live::nest::inet;
 use topstat_live::role::{say, told};
@@ -117,7 +118,7 @@ fn pinning_whose_system_calls_fail() {
 fn in_the_kernel() -> [BTreeSet<u32>; 3] {
     [
         ProgInfoIter::default().map(|p| p.id).collect(),
-        MapInfoIter::default().map(|m| m.id).collect(),
+        maps(),
         LinkInfoIter::default().map(|l| l.id).collect(),
     ]
 }
