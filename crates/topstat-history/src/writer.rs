@@ -163,23 +163,31 @@ impl Table {
 fn last_of(root: &Root, files: &[File], kind: Kind) -> Option<SystemTime> {
     // A sealed hour has coarse records, as a log has.
     let of_kind = |file: &&File| file.kind == kind || (kind == Kind::Log && file.kind == Kind::Sealed);
+    let mut last = None;
     for file in files.iter().rev().filter(of_kind) {
-        let mut last = None;
-        if file.kind == Kind::Sealed {
-            let read = root.read(&file.path).and_then(sealed::last_time);
-            // A sealed hour that can't be read now counts as recorded to its end. The end of a part is not known.
-            last = read.unwrap_or(Some(if file.is_whole() { file.until() } else { file.from }));
-        } else if let Ok(log) = root.read(&file.path) {
-            let _ = log::lines(&log, |line| {
-                last = time_of(line).or(last);
-                true
-            });
+        // Files of one hour overlap if their spans were changed within it: each may have the last record.
+        if last.is_some_and(|last| file.until() <= last) {
+            break;
         }
-        if last.is_some() {
-            return last;
-        }
+        last = last.max(last_in(root, file));
     }
-    None
+    last
+}
+
+/// The time of the last record in a file.
+fn last_in(root: &Root, file: &File) -> Option<SystemTime> {
+    let read = root.read(&file.path);
+    if file.kind == Kind::Sealed {
+        // A sealed hour that can't be read now counts as recorded to its end. The end of a part is not known.
+        let unread = if file.is_whole() { file.until() } else { file.from };
+        return read.and_then(sealed::last_time).unwrap_or(Some(unread));
+    }
+    let mut last = None;
+    let _ = log::lines(&read.ok()?, |line| {
+        last = time_of(line).or(last);
+        true
+    });
+    last
 }
 
 /// Records of one resolution.

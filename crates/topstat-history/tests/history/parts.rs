@@ -100,6 +100,17 @@ fn sealed_by_five(scratch: &Scratch, minutes: u64) {
     seal(&mut table, minutes * MINUTE_MS);
 }
 
+/// Found by the test above: the last record was looked for in the file whose span begins last.
+#[test]
+fn the_gap_before_a_run_begins_with_the_last_record_of_any_file() {
+    let scratch = Scratch::new("parts-gap");
+    let run = |minutes, pause_ms, records, seal_after| Run { minutes, pause_ms, records, seal_after };
+    let end = record(&scratch, &[run(1, 0, 7, 1), run(60, 0, 1, 1), run(1, 355_587, 1, 30)], false);
+    let gap = |entry| if let Entry::Gap(gap) = entry { Some((gap.from, gap.time)) } else { None };
+    let all = range(&History::open(&scratch.0).unwrap(), 0, end);
+    assert_eq!(all.into_iter().filter_map(gap).collect::<Vec<_>>(), [(at(70_000), at(435_587))]);
+}
+
 #[test]
 fn a_part_is_sealed_when_it_is_over_and_no_hour_is_waited_for() {
     let scratch = Scratch::new("parts-over");
