@@ -85,7 +85,7 @@ impl<'a> SecondEnds<'a> {
 }
 
 impl Snapshot {
-    /// Shows a connection whose two ends are on this host once: the value of the end with the smaller rank goes to `other`. A
+    /// Shows a connection whose two ends are on this host once: the value of the smaller end goes to `other`. A
     /// table whose objects are no connections stays unchanged.
     pub fn fold(&mut self) {
         let Some(mut ends) = SecondEnds::of(self) else { return };

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use topstat_history::layout::HOUR;
 use topstat_model::human_ms;
 
 /// The shortest interval: below it, a table would be read more often than it is worth.
@@ -40,10 +41,9 @@ pub fn age(text: &str) -> Result<Duration, String> {
 
 /// A part of an hour: whole minutes that divide it.
 pub fn part_of_hour(text: &str) -> Result<Duration, String> {
-    const HOUR: u64 = 3600;
     let time = with_unit(text).ok_or("not a time with a unit: give 1m to 1h")?;
     let seconds = time.as_secs();
-    if time.subsec_nanos() == 0 && seconds.is_multiple_of(60) && seconds > 0 && HOUR.is_multiple_of(seconds) {
+    if time.subsec_nanos() == 0 && seconds.is_multiple_of(60) && seconds > 0 && HOUR.as_secs().is_multiple_of(seconds) {
         return Ok(time);
     }
     Err("no part of an hour: 1m, 2m, 3m, 4m, 5m, 6m, 10m, 12m, 15m, 20m, 30m or 1h".to_owned())

@@ -100,28 +100,25 @@ pub fn largest(values: &[u64], cells: u16) -> u64 {
     values[values.len().saturating_sub(cells.into())..].iter().copied().max().unwrap_or(0)
 }
 
-/// Draws the last values of two stacked sums: the sum of the rows, and the sum of all that is in no row.
+/// Draws the last values of two stacked sums, in one line: the sum of the rows, and the sum of all that is in no row.
 pub fn stacked(pen: &mut Pen<'_>, area: Rect, values: &[(u64, u64)]) {
-    let width = usize::from(area.width);
-    let last = &values[values.len().saturating_sub(width)..];
-    let largest = to_f64(last.iter().map(|(rows, other)| rows.saturating_add(*other)).max().unwrap_or(0));
-    let steps = usize::from(area.height) * 8;
+    let last = &values[values.len().saturating_sub(area.width.into())..];
+    let sum = |(rows, other): &(u64, u64)| to_f64(rows.saturating_add(*other));
+    let largest = last.iter().map(sum).fold(0.0, f64::max);
     let begin = area.right() - u16::try_from(last.len()).unwrap_or(area.width);
-    for (x, (rows, other)) in (begin..).zip(last) {
-        let lower = level(to_f64(*rows), largest, steps);
-        let upper = level(to_f64(rows.saturating_add(*other)), largest, steps);
-        for line in 0..area.height {
-            let floor = usize::from(line) * 8;
-            let y = area.bottom() - 1 - line;
-            let (in_rows, in_all) = (lower.saturating_sub(floor).min(8), upper.saturating_sub(floor).min(8));
-            // A cell has one colour: the colour of the sum that fills more of it.
-            let (filled, ink) = if in_rows * 2 >= in_all { (in_all, CHART) } else { (in_all, OTHER) };
-            let look = pen.look();
-            let plain_other = look.colors == Colors::None && in_rows * 2 < in_all;
-            let c = if plain_other { if look.utf8 { '░' } else { '-' } } else { block(filled, look) };
-            if filled > 0 {
-                pen.put_char(x, y, c, ink);
-            }
+    let look = pen.look();
+    for (x, both) in (begin..).zip(last) {
+        let (filled, of_rows) = (level(sum(both), largest, 8), level(to_f64(both.0), largest, 8));
+        // A cell has one colour: the colour of the sum that fills more of it.
+        let is_other = of_rows * 2 < filled;
+        let ink = if is_other { OTHER } else { CHART };
+        let c = match (is_other && look.colors == Colors::None, look.utf8) {
+            (true, true) => '░',
+            (true, false) => '-',
+            (false, _) => block(filled, look),
+        };
+        if filled > 0 {
+            pen.put_char(x, area.y, c, ink);
         }
     }
 }
