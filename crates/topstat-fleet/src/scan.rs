@@ -51,7 +51,7 @@ pub struct Scan {
     pub files: usize,
 }
 
-/// The present snapshots of hosts, of which only the amounts are kept.
+/// The amounts in the present snapshots of hosts.
 pub struct Present {
     state: State,
     /// The period of each host's table, in ms.

@@ -57,7 +57,7 @@ const SIGNALS: [Signal; 9] = [
 pub fn same_pids() -> Result<(), String> {
     match fs::metadata("/proc/self/ns/pid") {
         Ok(own) if own.ino() == FIRST_PIDS => Ok(()),
-        _ => Err("pids in tables are those of the host, and this program is in a pid namespace of its own".to_owned()),
+        _ => Err("tables have the pids of the host, and this program runs in another pid namespace".to_owned()),
     }
 }
 
@@ -98,7 +98,7 @@ impl Process {
         if typed == pid.to_string() { Ok(*signal) } else { Err(format!("{typed} is not {pid}; Esc sends none")) }
     }
 
-    /// Sends a signal to this process, and tells what has happened.
+    /// Sends a signal to this process, and returns the result in words.
     pub fn send(&self, signal: Signal) -> String {
         let Self { pid, comm, .. } = self;
         let ended = || format!("process {pid} ({comm}) has ended: no signal was sent");

@@ -21,7 +21,7 @@ use crate::{config, custom, resolve};
 /// How long a completion waits for the files of a daemon.
 const AT_MOST: Duration = Duration::from_millis(500);
 
-/// Candidates with their meanings, of which those that begin with the typed text are offered.
+/// Candidates with their meanings. The candidates that begin with the typed text are offered.
 type All = Vec<(String, String)>;
 
 fn completer(all: impl Fn(&str) -> All + Send + Sync + 'static) -> ArgValueCompleter {
@@ -165,7 +165,7 @@ fn files_of(root: &Path, typed: &str) -> Vec<String> {
     found.into_iter().map(|name| format!("{prefix}{name}")).collect()
 }
 
-/// The names in a folder, in order. Those of folders end with a slash.
+/// The names in a folder, in order. The name of a folder ends with a slash.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let name = |entry: fs::DirEntry| {

@@ -22,7 +22,7 @@ pub trait Names: Send {
     fn is_asking(&self) -> bool;
 }
 
-/// Names that follow from the paths alone. Hosts have none.
+/// Names that follow from the paths alone. Hosts have no names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OfPaths;
 
@@ -54,7 +54,7 @@ impl App {
         self.names = names.into();
     }
 
-    /// The short name of a control group, from its path. The root has none.
+    /// The short name of a control group, from its path; empty for the root.
     pub fn place(&self, path: &str) -> String {
         if path.trim_matches('/').is_empty() { String::new() } else { self.names.borrow_mut().group(path) }
     }

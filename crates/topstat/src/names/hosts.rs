@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names of hosts by their addresses, from the system's resolver: /etc/hosts, DNS, and whatever else /etc/nsswitch.conf lists.
 //!
-//! A look-up may take as long as the resolver's time-out (10 s by default), so it has a thread of its own, and a caller never
-//! waits for it unless it asks to.
+//! A look-up may take as long as the resolver's time-out (10 s by default), so other threads do it, and a caller waits only in
+//! [`Hosts::name_in`].
 //!
 //! # Cost
 //!
@@ -55,7 +55,7 @@ struct Shared {
 struct State {
     known: LruCache<IpAddr, Known>,
     waiting: VecDeque<IpAddr>,
-    /// The threads that there are, and those of them without work.
+    /// The number of threads, and the number of idle threads.
     threads: usize,
     idle: usize,
     /// The look-ups that wait or run.
