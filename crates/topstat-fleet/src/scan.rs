@@ -51,6 +51,11 @@ pub struct Scan {
     pub files: usize,
 }
 
+/// The value of a row in this column, if it has one.
+fn field(row: &Row, column: Option<usize>) -> Option<&Field> {
+    row.object.get(column?).filter(|field| !field.is_none())
+}
+
 /// The amounts in the present snapshots of hosts.
 pub struct Present {
     state: State,
@@ -69,17 +74,16 @@ impl Present {
         let state = &mut self.state;
         let places: Vec<_> = state.key.columns.iter().map(|name| snapshot.column(name)).collect();
         let container = snapshot.column(CONTAINER);
-        let field = |row: &Row, place: Option<usize>| place.and_then(|place| row.object.get(place).cloned());
         let mut rows = Vec::with_capacity(snapshot.rows.len());
         for row in &snapshot.rows {
             let own = (state.key.reach == Reach::Local).then(|| host.to_owned());
             let texts = places.iter().map(|place| match field(row, *place) {
-                None | Some(Field::None) => NONE.to_owned(),
-                Some(Field::Text(text)) => text,
+                None => NONE.to_owned(),
+                Some(Field::Text(text)) => text.clone(),
                 Some(other) => other.to_string(),
             });
             let name = own.into_iter().chain(texts).collect::<Vec<_>>().join(&BETWEEN.to_string());
-            let spans = state.key.spans(field(row, container).is_some_and(|id| !id.is_none()));
+            let spans = state.key.spans(field(row, container).is_some());
             rows.push(HostRow { object: state.object(&name), rank: row.rank, spans, value: row.value });
         }
         let doubt = snapshot.lost.counters().any(|(name, count)| WITHOUT_OBJECT.contains(&name) && count > 0);

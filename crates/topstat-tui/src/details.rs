@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use topstat_model::Unit;
 use topstat_model::typeset::escape;
 
-use crate::signal::same_pids;
+use crate::signal::{same_pids, words_of_stat};
 
 /// The name of a fact, and its text.
 pub type Detail = (&'static str, String);
@@ -63,11 +63,11 @@ fn kib(text: &str, name: &str) -> Option<String> {
     Some(Unit::Bytes.human(value(text, name)?.parse::<u64>().ok()? * 1024))
 }
 
-/// The seconds in user mode and in the kernel, from /proc/PID/stat. The name in parentheses may have any characters.
+/// The seconds in user mode and in the kernel, from /proc/PID/stat.
 #[allow(clippy::cast_precision_loss)] // figures for people
 fn times(stat: &str) -> Option<(f64, f64)> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut ticks = rest.split_whitespace().skip(11).map(|word| word.parse::<u64>().ok());
+    let (_, words) = words_of_stat(stat)?;
+    let mut ticks = words.skip(11).map(|word| word.parse::<u64>().ok());
     let per_second = rustix::param::clock_ticks_per_second().max(1) as f64;
     Some((ticks.next()?? as f64 / per_second, ticks.next()?? as f64 / per_second))
 }

@@ -118,11 +118,18 @@ impl Process {
     }
 }
 
-/// The name and the begin of a process, from /proc/PID/stat. The name in parentheses may have any characters.
-fn of_stat(stat: &str) -> Option<(String, u64)> {
+/// The name of a process in /proc/PID/stat, and the words behind it: the state and numbers. The name in parentheses may have any
+/// characters.
+pub(crate) fn words_of_stat(stat: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, comm) = before.split_once('(')?;
-    Some((comm.to_owned(), after.split_whitespace().nth(19)?.parse().ok()?))
+    Some((comm, after.split_whitespace()))
+}
+
+/// The name and the begin of a process, from /proc/PID/stat.
+fn of_stat(stat: &str) -> Option<(String, u64)> {
+    let (comm, mut words) = words_of_stat(stat)?;
+    Some((comm.to_owned(), words.nth(19)?.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
-use topstat_kernel::{TableInfo, family_of};
-use topstat_model::filter::{self, Key};
+use topstat_kernel::TableInfo;
+use topstat_model::filter::Key;
 
 use crate::{config, custom, resolve};
 
@@ -138,13 +138,7 @@ fn tables_of(line: &[String]) -> Vec<std::sync::Arc<TableInfo>> {
 
 /// The keys of filters of the table in a command line.
 fn keys(line: &[String]) -> Vec<Key> {
-    let tables = tables_of(line);
-    let of_table = |table: &TableInfo| {
-        let shape = resolve::shape(&table.sample, &table.name)?;
-        let parts = family_of(&table.sample).map(|family| family.parts(table)).unwrap_or_default();
-        Some(filter::keys(&shape.columns, table.unit, &table.value_name, parts.iter().map(String::as_str)))
-    };
-    tables.first().and_then(|table| of_table(table)).unwrap_or_default()
+    tables_of(line).first().and_then(|table| resolve::keys(table)).unwrap_or_default()
 }
 
 /// The paths `SAMPLE/TABLE` below a folder: of those with a file `json`.

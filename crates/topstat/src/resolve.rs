@@ -6,6 +6,7 @@ use std::sync::Arc;
 use topstat_kernel::{Family, SampleInfo, TableInfo};
 use topstat_model::Stored;
 use topstat_model::document::Shape;
+use topstat_model::filter::{self, Key};
 use topstat_model::typeset::escape;
 
 use crate::error::Error;
@@ -98,6 +99,13 @@ fn shape_of(
     let info = family.samples.iter().find(|info| info.name == sample)?;
     let table = info.tables.iter().find(|info| info.name == table)?;
     Some(Shape { columns: info.columns(), value_name: table.value_name.clone(), stored: stored(&family, info, table) })
+}
+
+/// The keys that filters accept for a table. `None` for a table of another tree (`--root`), whose keys only its snapshots have.
+pub fn keys(table: &TableInfo) -> Option<Vec<Key>> {
+    let columns = shape(&table.sample, &table.name)?.columns;
+    let parts = topstat_kernel::family_of(&table.sample).map(|family| family.parts(table)).unwrap_or_default();
+    Some(filter::keys(&columns, table.unit, &table.value_name, parts.iter().map(String::as_str)))
 }
 
 /// The names that mean several samples, each once.

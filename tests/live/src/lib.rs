@@ -15,6 +15,7 @@ pub mod harness;
 pub mod injected;
 pub mod instructions;
 pub mod modules;
+pub mod mounts;
 pub mod need;
 pub mod nest;
 pub mod netns;

@@ -6,8 +6,8 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use topstat_live::{Case, Netns, case, role};
+use rustix::mount::{MountFlags, mount};
+use topstat_live::{Case, Netns, case, mounts, role};
 
 pub fn cases() -> Vec<Case> {
     vec![case!(addresses_become_names_and_a_silent_resolver_holds_nothing_up, Root, Netns)]
@@ -20,9 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Replaces /etc for this thread and its processes: names come from a file, and then from DNS.
 fn configure_resolver() {
-    // SAFETY: no other thread of this process needs to share the mounts of this thread.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
-    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).expect("keep mounts to oneself");
+    mounts::keep_to_this_thread();
     mount("tmpfs", "/etc", "tmpfs", MountFlags::empty(), None).expect("a file system over /etc");
     for (file, text) in
         [("hosts", "10.77.0.1 web.example\n"), ("nsswitch.conf", "hosts: files dns\n"), ("resolv.conf", RESOLVER)]

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use topstat_live::daemon::Place;
 use topstat_live::tree::Document;
-use topstat_live::{Case, Daemon, Scratch, alone, eventually, nest, note};
+use topstat_live::{Case, Daemon, Scratch, alone, eventually, mounts, nest, note};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -129,9 +129,7 @@ fn what_is_unmounted_is_missed_and_pinned_again() {
 
 fn the_usual_file_system_is_mounted_again() {
     const USUAL: &str = "/sys/fs/bpf";
-    // SAFETY: no other thread of this process needs to share the mounts of this thread.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
-    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).expect("keep mounts to oneself");
+    mounts::keep_to_this_thread();
     while nest::mounted() {
         unmount_bpf(Path::new(USUAL));
     }

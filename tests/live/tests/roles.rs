@@ -7,6 +7,7 @@ use std::process::{ExitCode, Stdio};
 
 use topstat_kernel::Options;
 use topstat_kernel::pinned::{self, Pins};
+use topstat_live::mounts;
 use topstat_live::nest::inet;
 use topstat_live::role::{say, told};
 use topstat_live::tally::TABLES;
@@ -87,11 +88,9 @@ fn spinner(cpu: &str, ms: &str) {
 
 /// Runs the daemon without `/dev/fuse`: in a new mount namespace with another `/dev`.
 fn no_fuse() {
-    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    use rustix::mount::{MountFlags, mount};
     let options = told().expect("where its things are");
-    // SAFETY: no other thread exists yet.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("keep mounts to oneself");
+    mounts::keep_to_this_thread();
     mount("none", "/dev", "tmpfs", MountFlags::empty(), None).expect("another /dev");
     std::fs::write("/dev/null", "").expect("what stands for /dev/null");
     let mut daemon = topstat_live::role::command("topstat")
@@ -135,11 +134,8 @@ fn adopter(dir: &str, build: &str) {
 
 /// Adopts where the BPF file system is not mounted.
 fn unmounted() {
-    use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
-    // SAFETY: this process has one thread, and shares nothing.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
-    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-    mount_change("/", private).expect("keep mounts to itself");
+    use rustix::mount::{UnmountFlags, unmount};
+    mounts::keep_to_this_thread();
     while topstat_live::nest::mounted() {
         unmount("/sys/fs/bpf", UnmountFlags::DETACH).expect("unmount");
     }

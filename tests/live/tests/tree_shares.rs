@@ -14,7 +14,7 @@ use memmap2::MmapMut;
 use serde_json::Value;
 use topstat_live::daemon::Place;
 use topstat_live::role::{say, told};
-use topstat_live::{Busy, Case, Daemon, Role, Scratch, case, eventually, note, pace};
+use topstat_live::{Busy, Case, Daemon, Role, Scratch, case, eventually, mounts, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -221,10 +221,8 @@ fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
 
 /// Mounts another /etc for this thread and its children, in which the greedy user has these subordinate uids.
 fn give_subordinate_uids(etc: &Path, first: u32, count: u32) {
-    use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
-    // SAFETY: no other thread of this process needs to share the mounts of this thread.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("keep mounts to oneself");
+    use rustix::mount::{mount_bind};
+    mounts::keep_to_this_thread();
     fs::write(etc.join("passwd"), format!("greedy:x:{GREEDY}:{GROUP}::/:/bin/sh\n")).unwrap();
     fs::write(etc.join("subuid"), format!("greedy:{first}:{count}\n")).unwrap();
     mount_bind(etc, "/etc").expect("another /etc");

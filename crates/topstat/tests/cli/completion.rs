@@ -5,9 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::record::Scratch;
-
-const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
+use crate::record::{Scratch, TOPSTAT};
 
 /// The candidates that bash gets for the last word of a command line, with a script for completions.
 pub fn offered(script: &str, line: &str) -> Vec<String> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use topstat_kernel::{TableInfo, family_of};
+use topstat_kernel::TableInfo;
 use topstat_model::{Field, Snapshot, filter};
 
 use crate::args::TopArgs;
@@ -46,7 +46,7 @@ impl Filters {
         let typed = parse_filters(&args.filters)?;
         for filter in &typed {
             for table in tables {
-                if let Some(keys) = keys(table) {
+                if let Some(keys) = resolve::keys(table) {
                     filter.check(&keys).map_err(|fault| wrong_filter(filter.text(), &fault))?;
                 }
             }
@@ -69,14 +69,6 @@ impl Filters {
         }
         Ok(())
     }
-}
-
-/// The keys that `--filter` accepts for a table. `None` for a table of another tree (`--root`), whose keys only its snapshots
-/// have.
-fn keys(table: &TableInfo) -> Option<Vec<filter::Key>> {
-    let columns = resolve::shape(&table.sample, &table.name)?.columns;
-    let parts = family_of(&table.sample).map(|family| family.parts(table)).unwrap_or_default();
-    Some(filter::keys(&columns, table.unit, &table.value_name, parts.iter().map(String::as_str)))
 }
 
 impl Filter {
