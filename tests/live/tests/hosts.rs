@@ -81,7 +81,8 @@ fn addresses_become_names_and_a_silent_resolver_holds_nothing_up() {
     }
     let ended = AtomicBool::new(false);
     let (asked, text, took) = std::thread::scope(|scope| {
-        let server = scope.spawn(|| ns.inside(|| serve(&UdpSocket::bind("127.0.0.1:53").expect("the port of DNS"), &ended)));
+        let server =
+            scope.spawn(|| ns.inside(|| serve(&UdpSocket::bind("127.0.0.1:53").expect("the port of DNS"), &ended)));
         let sent = scope.spawn(|| {
             ns.inside(|| {
                 let from = UdpSocket::bind("10.77.0.1:0").expect("a socket");

@@ -116,11 +116,7 @@ fn pinning_whose_system_calls_fail() {
 
 /// All programs, maps and links in the kernel, of every owner: a guest of tests has no others.
 fn in_the_kernel() -> [BTreeSet<u32>; 3] {
-    [
-        ProgInfoIter::default().map(|p| p.id).collect(),
-        maps(),
-        LinkInfoIter::default().map(|l| l.id).collect(),
-    ]
+    [ProgInfoIter::default().map(|p| p.id).collect(), maps(), LinkInfoIter::default().map(|l| l.id).collect()]
 }
 
 /// The pins of a nest, complete or partial; empty directories do not count.

@@ -221,7 +221,7 @@ fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
 
 /// Mounts another /etc for this thread and its children, in which the greedy user has these subordinate uids.
 fn give_subordinate_uids(etc: &Path, first: u32, count: u32) {
-    use rustix::mount::{mount_bind};
+    use rustix::mount::mount_bind;
     mounts::keep_to_this_thread();
     fs::write(etc.join("passwd"), format!("greedy:x:{GREEDY}:{GROUP}::/:/bin/sh\n")).unwrap();
     fs::write(etc.join("subuid"), format!("greedy:{first}:{count}\n")).unwrap();
