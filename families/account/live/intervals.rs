@@ -2,6 +2,7 @@
 //! Compares the precise account of CPU time with the kernel's own clocks and accounts. Other processes run on the host, so sums
 //! are over all tasks, and pids identify the test's tasks.
 
+use std::collections::HashSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -73,8 +74,9 @@ pub fn check(interval: &Interval) {
     }
     // The sum over `own` equals the sum with ended tasks counted among their parents' children.
     assert_eq!(own, shown);
+    let ids: HashSet<u64> = interval.tasks.iter().map(|t| t.id).collect();
     for moved in interval.tasks.iter().filter_map(|t| t.moved_to) {
-        assert!(interval.tasks.iter().any(|t| t.id == moved), "{moved} is not there");
+        assert!(ids.contains(&moved), "{moved} is not there");
     }
 }
 
