@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use topstat_kernel::Source;
 use topstat_kernel::custom::{self, System};
 use topstat_live::cgroup::Group;
-use topstat_live::watch::{endless, everything, load, snapshot};
+use topstat_live::watch::{everything, load, snapshot};
 use topstat_live::{Case, case, eventually, note, role};
 use topstat_model::definition;
 use topstat_model::{Field, Row, Snapshot};
@@ -31,8 +31,6 @@ pub fn cases() -> Vec<Case> {
         case!(samples_of_a_clock, Root, Tracefs; EveryKernel),
         case!(the_large_displace_the_small, Root, Tracefs; EveryKernel, Gate),
         case!(amounts_below_zero_are_counted_apart, Root, Tracefs),
-        case!(some_tables_of_the_library_load, Root, Tracefs; EveryKernel, Gate),
-        case!(every_table_of_the_library_loads, Root, Tracefs; EveryKernel, Slow),
     ]
 }
 
@@ -358,60 +356,4 @@ fn amounts_below_zero_are_counted_apart() {
     assert_eq!(found.total, 0);
     let negative = found.lost.counters().find(|(name, _)| *name == "negative").map(|(_, count)| count);
     assert_eq!(negative, Some(9));
-}
-
-fn some_tables_of_the_library_load() {
-    /// A usual run loads one in this number of tables.
-    const STEP: usize = 10;
-    library_loads(STEP, 4);
-}
-
-fn every_table_of_the_library_loads() {
-    library_loads(1, 25);
-}
-
-/// Each table whose events this kernel has is loaded, attached and read; every `step`th table is tried.
-fn library_loads(step: usize, least: u32) {
-    /// What this machine's kernel or CPU may not have: counters of the CPU, and libraries at these paths.
-    const MAY_LACK: [&str; 3] = ["cache-misses", "malloc-bytes", "name-lookup"];
-    let (mut loaded, mut lacking) = (0, Vec::new());
-    let system = System::new();
-    for (name, table) in entries(include_str!("../library.toml")).into_iter().step_by(step) {
-        let definition = definition::parse(&table).unwrap_or_else(|fault| panic!("{name}: {fault}"));
-        let sample = format!("{}_{step}", name.replace('-', "_"));
-        let table = match custom::add(&sample, "table", &definition, &system) {
-            Ok(family) => family.tables(),
-            Err(trouble) => {
-                lacking.push(format!("{name}: {trouble:?}"));
-                continue;
-            }
-        };
-        match topstat_kernel::load(&table, &endless()) {
-            Ok(mut source) => {
-                let found = source.snapshot(&table[0]).unwrap_or_else(|e| panic!("{name}: {e}"));
-                assert_eq!(found.check(), Ok(()), "{name}");
-                loaded += 1;
-            }
-            Err(error) if MAY_LACK.iter().any(|part| name.contains(part)) => lacking.push(format!("{name}: {error}")),
-            Err(error) => panic!("{name}: {error}"),
-        }
-    }
-    note(format!("{loaded} tables loaded, {} not on this kernel: {}", lacking.len(), lacking.join("; ")));
-    assert!(loaded >= least, "{loaded} tables were loaded: {lacking:?}");
-}
-
-/// The names and definitions of a library.
-fn entries(text: &str) -> Vec<(String, String)> {
-    let mut all = Vec::new();
-    let mut name = String::new();
-    for line in text.lines() {
-        if let Some(found) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            name = found.to_owned();
-        }
-        if let Some(table) = line.strip_prefix("table = ") {
-            let quote = &table[..1];
-            all.push((name.clone(), table.trim_matches(|c| quote.starts_with(c)).replace("\\\"", "\"")));
-        }
-    }
-    all
 }

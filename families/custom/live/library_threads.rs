@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tables of the library about CPUs, threads and processes, beside the kernel's own accounts of a thread.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use topstat_live::cgroup::Group;
+use topstat_live::{Case, case, eventually, note, own_cpu_time, two_cpus};
+use topstat_model::Field;
+
+use super::library::{Known, Worker};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(time_on_a_cpu, Root, Tracefs; OuterKernels),
+        case!(time_off_a_cpu, Root, Tracefs; OuterKernels),
+        case!(time_until_a_cpu_is_free, Root, Tracefs; OuterKernels),
+        case!(time_until_a_cpu_is_free_for_a_group, Root, Tracefs, CgroupV2; OuterKernels),
+        case!(moves_between_cpus, Root, Tracefs, TwoCpus; OuterKernels),
+        case!(processes_begin_and_end, Root, Tracefs; OuterKernels),
+        case!(signals_have_a_sender, Root, Tracefs; OuterKernels),
+    ]
+}
+
+/// What the kernel's scheduler has counted of a thread, or of a process's first thread.
+#[derive(Debug)]
+struct Account {
+    run_ns: u64,
+    /// Runnable, but not on a CPU.
+    wait_ns: u64,
+    voluntary: u64,
+    involuntary: u64,
+}
+
+fn account(folder: &str) -> Account {
+    let text = std::fs::read_to_string(format!("{folder}/schedstat")).expect("schedstat");
+    let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+    let status = std::fs::read_to_string(format!("{folder}/status")).expect("status");
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a counter");
+        line.trim().parse().expect("a number")
+    };
+    let (voluntary, involuntary) = (of("voluntary_ctxt_switches:"), of("nonvoluntary_ctxt_switches:"));
+    Account { run_ns: numbers[0], wait_ns: numbers[1], voluntary, involuntary }
+}
+
+fn folder(worker: &Worker) -> String {
+    format!("/proc/self/task/{}", worker.tid)
+}
+
+fn ns(elapsed: Duration) -> u64 {
+    u64::try_from(elapsed.as_nanos()).expect("a short time")
+}
+
+/// Runs until the thread has used this CPU time.
+fn burn(time: Duration) {
+    let end = own_cpu_time() + time;
+    while own_cpu_time() < end {
+        std::hint::black_box(end);
+    }
+}
+
+fn time_on_a_cpu() {
+    let mut tables = ["cpu-time", "cpu-samples", "context-switches"].map(Known::load);
+    let begun = Instant::now();
+    let worker = Worker::new("burner");
+    worker.run(|| {
+        for _ in 0..50 {
+            burn(Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    // The thread sleeps from now on.
+    std::thread::sleep(Duration::from_millis(100));
+    let truth = account(&folder(&worker));
+    let [time, samples, switches] = &mut tables;
+    let own = [worker.comm(), ("pid", worker.tid.into())];
+    note(format!("{:?} of {truth:?}", time.sum(&own)));
+    time.has(&own, truth.run_ns - truth.run_ns / 1000..=truth.run_ns);
+    let all = truth.voluntary + truth.involuntary;
+    switches.has(&[("prev_comm", worker.comm().1), ("prev_pid", worker.tid.into())], all..=all);
+    // Each sample stands for 10 ms. A virtual CPU that comes late takes one sample for all that time.
+    samples.has(&[worker.comm()], truth.run_ns / 3..=ns(begun.elapsed()));
+}
+
+fn time_off_a_cpu() {
+    let mut tables = ["off-cpu-time", "blocked-time"].map(Known::load);
+    let begun = Instant::now();
+    let worker = Worker::new("sleeper");
+    worker.run(|| {
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for _ in 0..3 {
+            wait_without_signals(Duration::from_millis(20));
+        }
+    });
+    let elapsed = ns(begun.elapsed());
+    let [off, blocked] = &mut tables;
+    let own = [("prev_comm", worker.comm().1), ("prev_pid", worker.tid.into())];
+    off.took(&own, 13..=1000, 160_000_000..=elapsed);
+    let sleeps = [own[0].clone(), own[1].clone(), ("prev_state", "S".into())];
+    off.took(&sleeps, 10..=1000, 100_000_000..=elapsed);
+    blocked.took(&own, 3..=10, 60_000_000..=elapsed);
+}
+
+/// Makes a child in the memory of this process: until it ends, the kernel lets this thread wait in the state D.
+fn wait_without_signals(time: Duration) {
+    extern "C" fn sleep(pause: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the argument is a time that outlives the child, and the child ends without returning.
+        unsafe {
+            libc::nanosleep(pause.cast(), std::ptr::null_mut());
+            libc::_exit(0)
+        }
+    }
+    let mut stack = vec![0_u8; 64 << 10];
+    let mut pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack and the time outlive the child, since this thread waits for its end.
+    let pid = unsafe { libc::clone(sleep, stack.as_mut_ptr_range().end.cast(), flags, (&raw mut pause).cast()) };
+    assert!(pid > 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: a child of this process.
+    assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
+}
+
+/// The difference of two clocks at each of these waits, in ns: the kernel's account begins some instructions before the event.
+const EACH_NS: u64 = 20_000;
+
+fn time_until_a_cpu_is_free() {
+    let mut table = Known::load("run-queue-latency");
+    let worker = Worker::new("woken");
+    worker.run(|| (0..100).for_each(|_| std::thread::sleep(Duration::from_millis(1))));
+    std::thread::sleep(Duration::from_millis(50));
+    let truth = account(&folder(&worker));
+    let sum = table.sum(&[worker.comm(), ("pid", worker.tid.into())]);
+    note(format!("{sum:?}, {truth:?}"));
+    waits(sum.value, sum.events, &truth);
+}
+
+/// Waits after a wakeup, beside the account, which has waits after a preemption as well.
+fn waits(value: u64, events: u64, truth: &Account) {
+    let unsure = events * EACH_NS;
+    assert!(events >= truth.voluntary.saturating_sub(2) && events <= truth.voluntary + 2, "{events} waits: {truth:?}");
+    assert!(value <= truth.wait_ns + unsure, "{value} ns: {truth:?}");
+    if truth.involuntary == 0 {
+        assert!(value + unsure >= truth.wait_ns, "{value} ns: {truth:?}");
+    }
+}
+
+fn time_until_a_cpu_is_free_for_a_group() {
+    let group = Group::new("woken").expect("a cgroup");
+    let mut shell = Command::new("sh").args(["-c", "while read line; do :; done"]).stdin(Stdio::piped()).spawn();
+    let shell = shell.as_mut().expect("a shell");
+    group.take(shell.id());
+    // From the beginning of the table on, the account is a difference.
+    std::thread::sleep(Duration::from_millis(50));
+    let mut table = Known::load("run-queue-latency-by-cgroup");
+    let folder = format!("/proc/{}", shell.id());
+    let before = account(&folder);
+    let mut input = shell.stdin.take().expect("its input");
+    for _ in 0..100 {
+        writeln!(input, "line").expect("the shell reads");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let after = account(&folder);
+    let name = group.path.rsplit('/').next().expect("a name").to_owned();
+    let sum = table.sum(&[("name", name.as_str().into())]);
+    drop(input);
+    assert!(shell.wait().expect("the shell ends").success());
+    let truth = Account {
+        run_ns: after.run_ns - before.run_ns,
+        wait_ns: after.wait_ns - before.wait_ns,
+        voluntary: after.voluntary - before.voluntary,
+        involuntary: after.involuntary - before.involuntary,
+    };
+    note(format!("{sum:?}, {truth:?}"));
+    waits(sum.value, sum.events, &truth);
+}
+
+fn moves_between_cpus() {
+    const MOVES: u64 = 40;
+    let (one, two) = two_cpus().expect("two CPUs");
+    let mut table = Known::load("cpu-migrations");
+    let worker = Worker::new("mover");
+    worker.run(move || {
+        for i in 0..MOVES {
+            let mut cpus = rustix::thread::CpuSet::new();
+            cpus.set(if i % 2 == 0 { one } else { two });
+            rustix::thread::sched_setaffinity(None, &cpus).expect("an affinity");
+            burn(Duration::from_micros(100));
+        }
+    });
+    let file = std::fs::read_to_string(format!("{}/sched", folder(&worker))).unwrap_or_default();
+    let counted = file.lines().find_map(|line| line.strip_prefix("se.nr_migrations")?.rsplit(' ').next()?.parse().ok());
+    let truth = counted.map_or(MOVES - 1..=MOVES + 10, |exact: u64| exact..=exact);
+    assert!(*truth.end() >= MOVES - 1, "{truth:?}");
+    table.has(&[worker.comm(), ("pid", worker.tid.into())], truth);
+}
+
+fn processes_begin_and_end() {
+    let mut tables = ["execs", "forks", "new-threads", "ended-processes"].map(Known::load);
+    let worker = Worker::new("parent");
+    // No other test runs a program of this name.
+    let file = std::env::temp_dir().join(format!("topstat-{}-sh", std::process::id()));
+    std::os::unix::fs::symlink("/bin/sh", &file).expect("a link");
+    let program = file.clone();
+    let used = worker.run(move || {
+        let before = used_by_children();
+        for _ in 0..7 {
+            let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+            let status = Command::new(&program).args(["-c", script]).status();
+            assert!(status.expect("a shell").success());
+        }
+        (0..5).for_each(|_| std::thread::spawn(|| {}).join().expect("it ends"));
+        used_by_children() - before
+    });
+    std::fs::remove_file(&file).expect("remove the link");
+    let [execs, forks, threads, ended] = &mut tables;
+    let (pid, path) = (std::process::id(), file.display().to_string());
+    execs.has(&[("filename", path.as_str().into()), ("ppid", pid.into())], 7..=7);
+    forks.has(&[("parent_comm", worker.comm().1), ("parent_pid", worker.tid.into())], 12..=12);
+    threads.has(&[worker.comm()], 5..=5);
+    let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+    let comm = &name[..name.len().min(15)];
+    let sum = ended.sum(&[("comm", comm.into())]);
+    note(format!("{sum:?}, {used} ns"));
+    // The kernel rounds a process's user and system time to µs.
+    assert!(sum.events == 7 && sum.value.abs_diff(used) <= used / 100, "{sum:?}, {used} ns");
+}
+
+/// The CPU time in ns of the children that this process has waited for, by getrusage(2).
+fn used_by_children() -> u64 {
+    // SAFETY: all zeroes are a value, and the kernel fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0, "getrusage");
+        usage
+    };
+    let ns = |t: libc::timeval| t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_usec.unsigned_abs() * 1000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+fn signals_have_a_sender() {
+    let mut table = Known::load("signals");
+    let worker = Worker::new("sender");
+    let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+    // The kernel lets the parent go on before it names the child.
+    let comm = format!("/proc/{}/comm", child.id());
+    assert!(eventually(Duration::from_secs(5), || std::fs::read_to_string(&comm).is_ok_and(|comm| comm == "sleep\n")));
+    let pid = i32::try_from(child.id()).expect("a pid");
+    worker.run(move || {
+        for _ in 0..9 {
+            // SAFETY: the process is a child that nothing has waited for.
+            assert_eq!(unsafe { libc::kill(pid, libc::SIGWINCH) }, 0);
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    });
+    assert!(!child.wait().expect("it ends").success());
+    let sent = |signal: i32| {
+        let number = Field::from(u64::from(signal.unsigned_abs()));
+        [worker.comm(), ("pid", std::process::id().into()), ("sig", number), ("task.comm", "sleep".into())]
+    };
+    table.has(&sent(libc::SIGWINCH), 9..=9);
+    table.has(&sent(libc::SIGTERM), 1..=1);
+}
