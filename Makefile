@@ -6,7 +6,7 @@ DESTDIR ?=
 # What `make run` runs instead: make run ARGS='top tasks/cpu'
 ARGS ?=
 # What `make bench` measures, one after the other: make bench BENCH='push read'
-BENCH ?= push overhead read settle memory exact tree refresh view record switch events snmp netstack containers icount accuracy originals
+BENCH ?= push overhead read settle memory exact tree refresh view record switch custom events snmp netstack containers icount accuracy originals
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
 BENCHFLAGS ?=
 # How long `make soak` and `make fuzz` take, in seconds.

@@ -5,6 +5,8 @@
 //! program serves all of them: constants describe the fields, and the verifier removes the code for all others.
 
 abi!("custom");
+#[cfg(feature = "bench")]
+pub mod bench;
 mod constant;
 mod described;
 mod place;
@@ -56,7 +58,7 @@ impl From<Fault> for Trouble {
 /// # Errors
 /// The definition names an event or a field that this kernel lacks, or the name is taken or can't be a directory's name.
 pub fn add(sample: &str, table: &str, definition: &Definition, system: &System) -> Result<Arc<Family>, Trouble> {
-    let family = family_of(sample, table, definition, system)?;
+    let family = family_of(sample, table, definition, system, object!("custom/custom.bpf.o"))?;
     catalogue::add(family).map_err(Trouble::Other)
 }
 
@@ -73,11 +75,17 @@ fn buckets(definition: &Definition) -> u32 {
     (keys.saturating_mul(2)).div_ceil(abi::CUSTOM_WAYS).next_power_of_two()
 }
 
-/// The family of a definition.
+/// The family of a definition, whose events this object of programs counts.
 ///
 /// # Errors
 /// As [`add`].
-fn family_of(sample: &str, table: &str, definition: &Definition, system: &System) -> Result<Family, Fault> {
+fn family_of(
+    sample: &str,
+    table: &str,
+    definition: &Definition,
+    system: &System,
+    programs: &'static [u8],
+) -> Result<Family, Fault> {
     let described = described::describe(definition, system)?;
     if memory(definition) > MOST_BYTES {
         let why = format!(
@@ -101,7 +109,7 @@ fn family_of(sample: &str, table: &str, definition: &Definition, system: &System
             size("refused", size_of::<abi::custom_refused>(), buckets),
         ],
         unused: unused.map(|program| Hook::tracepoint(program, "none")).collect(),
-        ..Build::new(object!("custom/custom.bpf.o"), object!("custom/snapshot.bpf.o"), hooks, |object, maps, _| {
+        ..Build::new(programs, object!("custom/snapshot.bpf.o"), hooks, |object, maps, _| {
             Refill::over_places(object, &maps.objects, "custom_refill")
         })
     };

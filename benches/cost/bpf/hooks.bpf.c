@@ -11,6 +11,8 @@
  *
  * On kernels whose TCP counters topstat reads, topstat has two tracepoints on the path of a request and its response:
  * tcp_probe, once for each received segment, and tcp_rcv_space_adjust, once for each receiving call.
+ *
+ * A table of the user's own of calls of write(2) has the tracepoint of that call.
  */
 #include "observe/kernel.h"
 
@@ -146,6 +148,12 @@ int BPF_PROG(empty_probe_rx, struct sock *sk)
 
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(empty_read_rx, struct sock *sk)
+{
+	return 0;
+}
+
+SEC("tp/syscalls/sys_enter_write")
+int empty_write(void *ctx)
 {
 	return 0;
 }

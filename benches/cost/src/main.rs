@@ -5,6 +5,7 @@
 mod accuracy;
 mod alone;
 mod containers;
+mod custom;
 mod events;
 mod holders;
 mod icount;
@@ -61,6 +62,8 @@ enum What {
     Netstack(netstack::Options),
     /// How long making containers takes, with topstat reading every second and without.
     Containers(containers::Options),
+    /// The cost of an event in a table of the user's own, compared with a program by hand, bpftrace and hist triggers.
+    Custom(custom::Options),
     /// The tables of the first topstat and of ptop, beside their own figures if these are known.
     Originals(originals::Options),
     /// In a guest: the load, and the programs that watch it.
@@ -100,7 +103,7 @@ impl What {
             What::Push(_) | What::Overhead(_) | What::Read(_) | What::Settle(_) | What::Memory(_) => true,
             What::Exact(_) | What::Refresh(_) | What::Events(_) | What::Snmp(_) | What::Netstack(_) => true,
             What::Containers(_) | What::Originals(_) | What::Switch(_) | What::Tree(_) | What::View(_) => true,
-            What::Record(_) => true,
+            What::Record(_) | What::Custom(_) => true,
             What::Icount(_) | What::Accuracy(_) | What::AccuracyGuest(_) | What::IcountGuest(_) => false,
             What::Promised(_) | What::Verified(_) | What::Hold(_) | What::Sleep(_) | What::Topstat(_) => false,
         }
@@ -123,6 +126,7 @@ fn main() -> anyhow::Result<()> {
         What::Snmp(options) => snmp::run(&options),
         What::Netstack(options) => netstack::run(&options),
         What::Containers(options) => containers::run(&options),
+        What::Custom(options) => custom::run(&options),
         What::Tree(options) => tree::run(&options),
         What::View(options) => view::run(&options),
         What::Record(options) => record::run(&options),

@@ -5,7 +5,7 @@
 
 mod cases;
 pub mod guest;
-mod hooks;
+pub mod hooks;
 mod module;
 pub mod peers;
 mod table;
