@@ -31,7 +31,8 @@ int custom_event(void *ctx)
 			return 0;
 		}
 	}
-	amount *= table->times;
+	if (table->times != 1)
+		amount *= table->times;
 	if (amount)
 		custom_push(custom_read_key(ctx, s), amount);
 	return 0;

@@ -95,8 +95,11 @@ static __always_inline u64 custom_number(void *ctx, custom_field_at f)
 	u32 size = f->size, at = f->at;
 	u64 v = 0;
 
-	if (size == 8 && (at < CUSTOM_DIRECT + 8 || at == 168 || at == 176))
-		return custom_extend(custom_load64(ctx, at / 8), f);
+	if (size == 8 && (at < CUSTOM_DIRECT + 8 || at == 168 || at == 176)) {
+		v = custom_load64(ctx, at / 8);
+		/* The verifier removes branches, and no arithmetic. */
+		return f->flags & CUSTOM_SWAP ? __builtin_bswap64(v) : v;
+	}
 	if (at < CUSTOM_DIRECT)
 		return custom_extend(custom_load32(ctx, at / 4) >> (at & 3) * 8, f);
 	custom_copied(bpf_probe_read_kernel(&v, size & 15, (char *)ctx + (at & 0x7fff)));
@@ -188,13 +191,19 @@ static __always_inline u64 custom_of_task(u32 source)
 	return 0;
 }
 
+/* Each access to a constant is an instruction, so the source is read once. */
+static __always_inline u64 custom_word_of(void *ctx, custom_field_at f, u32 source)
+{
+	if (source == CUSTOM_PATH)
+		return custom_path(ctx, f, f->size, NULL);
+	if (source == CUSTOM_NUMBER)
+		return custom_number(ctx, f);
+	return custom_of_task(source);
+}
+
 static __always_inline u64 custom_word(void *ctx, custom_field_at f)
 {
-	if (f->source == CUSTOM_PATH)
-		return custom_path(ctx, f, f->size, NULL);
-	if (f->source == CUSTOM_NUMBER)
-		return custom_number(ctx, f);
-	return custom_of_task(f->source);
+	return custom_word_of(ctx, f, f->source);
 }
 
 static __always_inline int custom_is_text(u32 source)
@@ -311,39 +320,47 @@ static __always_inline int custom_all_hold(void *ctx, u64 *text)
 {
 	const volatile struct custom_condition *c = constants.table.where;
 
-	if (c[0].field.source && !custom_holds(ctx, &c[0], text))
+	if (!c[0].field.source)
+		return 1;
+	if (!custom_holds(ctx, &c[0], text))
 		return 0;
-	if (c[1].field.source && !custom_holds(ctx, &c[1], text))
+	if (!c[1].field.source)
+		return 1;
+	if (!custom_holds(ctx, &c[1], text))
 		return 0;
-	if (c[2].field.source && !custom_holds(ctx, &c[2], text))
+	if (!c[2].field.source)
+		return 1;
+	if (!custom_holds(ctx, &c[2], text))
 		return 0;
 	return !c[3].field.source || custom_holds(ctx, &c[3], text);
 }
 
-/* One field of the key, to its words, which are zeroes. */
-static __always_inline void custom_key_field(void *ctx, custom_field_at f, struct custom_key *key)
+/* One field of the key, to its words. Returns whether there is such a field. */
+static __always_inline int custom_key_field(void *ctx, custom_field_at f, struct custom_key *key)
 {
-	u32 first = f->first & (CUSTOM_WORDS - 1);
+	u32 source = f->source, first, i;
 
-	if (!f->source)
-		return;
-	if (!custom_is_text(f->source))
-		key->word[first] = custom_word(ctx, f);
-	else if (first + f->words <= CUSTOM_WORDS && f->size <= f->words * sizeof(u64))
+	if (!source)
+		return 0;
+	first = f->first & (CUSTOM_WORDS - 1);
+	if (!custom_is_text(source)) {
+		key->word[first] = custom_word_of(ctx, f, source);
+	} else if (first + f->words <= CUSTOM_WORDS && f->size <= f->words * sizeof(u64)) {
+		for (i = 0; i < CUSTOM_TEXT_WORDS && i < f->words; i++)
+			key->word[(first + i) & (CUSTOM_WORDS - 1)] = 0;
 		custom_text(ctx, f, &key->word[first]);
+	}
+	return 1;
 }
 
+/* The key, in memory that only this program writes: a word that no field has stays 0. */
 static __always_inline struct custom_key *custom_read_key(void *ctx, struct custom_scratch *s)
 {
 	custom_field_at f = constants.table.key;
-	u32 i;
 
-	for (i = 0; i < CUSTOM_WORDS && i < constants.table.words; i++)
-		s->key.word[i] = 0;
-	custom_key_field(ctx, &f[0], &s->key);
-	custom_key_field(ctx, &f[1], &s->key);
-	custom_key_field(ctx, &f[2], &s->key);
-	custom_key_field(ctx, &f[3], &s->key);
+	if (custom_key_field(ctx, &f[0], &s->key) && custom_key_field(ctx, &f[1], &s->key) &&
+	    custom_key_field(ctx, &f[2], &s->key))
+		custom_key_field(ctx, &f[3], &s->key);
 	return &s->key;
 }
 

@@ -115,6 +115,7 @@ struct Hist(String);
 
 impl Hist {
     fn set(which: usize) -> Result<Self> {
+        // A hist trigger of 6.1 has no key of a text: it keeps the pid, and shows the name that the process had.
         let keys = ["common_pid,fd", "common_pid.execname,fd"][which];
         let trigger = format!("hist:keys={keys}:vals=count");
         std::fs::write(TRIGGER, &trigger).context(TRIGGER)?;

@@ -68,6 +68,12 @@ fn a_configured_table_outlives_its_daemon() {
         format!("it counts '{}', and the table of this name is 'sched:sched_process_exec by comm' now", calls());
     assert!(daemon.says(&refused), "{}", daemon.log());
     daemon.stop();
+    // The library's definitions change with its versions.
+    place.configure(&configured("trial/calls", "@small-writes"));
+    let mut daemon = Daemon::start_at(Arc::clone(&place), &[]);
+    assert!(daemon.says("trial/calls: begun anew, for its definition in the library has changed"), "{}", daemon.log());
+    assert!(daemon.read("trial/calls/json").contains("\"fd\""), "rows of the other definition");
+    daemon.stop();
     // A table that the configuration does not have any more ends.
     place.configure("");
     let mut daemon = Daemon::start_at(Arc::clone(&place), &["--unload"]);

@@ -73,8 +73,8 @@ fn requests_of_a_disk() {
     let [latency, by_process, bytes, work] = &mut tables;
     let dev = ("dev", device(&disk));
     let kind = |kind: &str| [dev.clone(), ("rwbs", kind.into())];
-    note(format!("{:?} in {elapsed:?}, diskstats {truth:?}", latency.sum(&[dev.clone()])));
-    latency.took(&[dev.clone()], READS + WRITES..=READS + WRITES, 1..=ns(elapsed));
+    note(format!("{:?} in {elapsed:?}, diskstats {truth:?}", latency.sum(std::slice::from_ref(&dev))));
+    latency.took(std::slice::from_ref(&dev), READS + WRITES..=READS + WRITES, 1..=ns(elapsed));
     // Requests that a process waits for may be marked as such.
     let reads = ["R", "RS"].map(|name| (latency.sum(&kind(name)).events, bytes.sum(&kind(name)).value));
     assert_eq!((reads[0].0 + reads[1].0, reads[0].1 + reads[1].1), (READS, 4096 * READS));

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use topstat_kernel::State;
+use topstat_kernel::custom::PinnedTable;
 use topstat_kernel::pinned::Adopted;
+use topstat_model::definition::Definition;
 
 use super::{Settings, apply};
 use crate::backend::Backend;
@@ -72,12 +74,23 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
     }
 }
 
-/// Adds the tables of the configuration to the catalogue, and removes the pinned ones that it no longer has.
+/// Adds the tables of the configuration to the catalogue. Removes pinned tables that it no longer has, and tables of the library whose
+/// definition is another one in this version. A table that its user has defined otherwise is refused later, with both definitions.
 fn define(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> {
     let defined = settings.config.defined();
-    let paths: Vec<_> = defined.iter().map(|(path, _)| path.as_str()).collect();
+    let library = custom::library().unwrap_or_default();
+    let pinned = backend.defined(&settings.pins)?;
+    let is_renewed = |path: &str, definition: &Definition| {
+        let is_other = |table: &PinnedTable| table.name == path && table.definition != definition.text;
+        library.iter().any(|entry| entry.table == definition.text) && pinned.iter().any(is_other)
+    };
+    let (renewed, kept): (Vec<_>, Vec<_>) = defined.iter().partition(|(path, definition)| is_renewed(path, definition));
+    let paths: Vec<_> = kept.iter().map(|(path, _)| path.as_str()).collect();
     for removed in backend.keep_defined(&settings.pins, &paths)? {
-        log::info!("{removed}: removed, for the configuration does not have it any more");
+        match renewed.iter().any(|(path, _)| *path == removed) {
+            true => log::info!("{removed}: begun anew, for its definition in the library has changed"),
+            false => log::info!("{removed}: removed, for the configuration does not have it any more"),
+        }
     }
     for wrong in custom::add_configured(defined, backend) {
         log::error!("{wrong}");
