@@ -9,7 +9,7 @@ use topstat_live::cgroup::Group;
 use topstat_live::{Case, case, eventually, note, own_cpu_time, two_cpus};
 use topstat_model::Field;
 
-use super::library::{Known, Worker};
+use super::library::{Known, Sum, Worker};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -135,16 +135,18 @@ fn time_until_a_cpu_is_free() {
     let truth = account(&folder(&worker));
     let sum = table.sum(&[worker.comm(), ("pid", worker.tid.into())]);
     note(format!("{sum:?}, {truth:?}"));
-    waits(sum.value, sum.events, &truth);
+    waits(sum, &truth);
 }
 
-/// Waits after a wakeup, beside the account, which has waits after a preemption as well.
-fn waits(value: u64, events: u64, truth: &Account) {
-    let unsure = events * EACH_NS;
-    assert!(events >= truth.voluntary.saturating_sub(2) && events <= truth.voluntary + 2, "{events} waits: {truth:?}");
-    assert!(value <= truth.wait_ns + unsure, "{value} ns: {truth:?}");
+/// Waits after a wakeup, beside the account, which has waits after a preemption as well. The hypervisor may take the CPU once between
+/// the account's reading of the clock and the event's.
+fn waits(sum: Sum, truth: &Account) {
+    let unsure = sum.events * EACH_NS + sum.longest;
+    let is_each_counted = sum.events >= truth.voluntary.saturating_sub(2) && sum.events <= truth.voluntary + 2;
+    assert!(is_each_counted, "{sum:?}: {truth:?}");
+    assert!(sum.value <= truth.wait_ns + unsure, "{sum:?}: {truth:?}");
     if truth.involuntary == 0 {
-        assert!(value + unsure >= truth.wait_ns, "{value} ns: {truth:?}");
+        assert!(sum.value + unsure >= truth.wait_ns, "{sum:?}: {truth:?}");
     }
 }
 
@@ -176,7 +178,7 @@ fn time_until_a_cpu_is_free_for_a_group() {
         involuntary: after.involuntary - before.involuntary,
     };
     note(format!("{sum:?}, {truth:?}"));
-    waits(sum.value, sum.events, &truth);
+    waits(sum, &truth);
 }
 
 fn moves_between_cpus() {
