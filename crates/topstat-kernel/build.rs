@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
@@ -154,6 +154,7 @@ fn bindings(header: &Path, includes: &Includes, elsewhere: &[(&str, &str)], out:
         .parse_callbacks(Box::new(PlainTypes))
         .derive_default(true)
         .derive_debug(true)
+        .explicit_padding(true)
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .use_core()
@@ -161,6 +162,9 @@ fn bindings(header: &Path, includes: &Includes, elsewhere: &[(&str, &str)], out:
         .generate()
         .with_context(|| format!("cannot generate the Rust side of {}", header.display()))?;
     let bindings = bindings.to_string();
+    // Bytes that belong to no member have any value, and constants are compared byte by byte.
+    let is_padded = bindings.contains("__bindgen_padding");
+    ensure!(!is_padded, "a structure of {} has bytes that belong to no member: add members 'pad'", header.display());
     fs::write(out, format!("{bindings}\n{}{}", plain_old_data(&bindings), expectations(&bindings)))?;
     Ok(())
 }

@@ -169,7 +169,7 @@ struct account_cpu {
 	struct account_cpu_own kept;
 	u64 moves;
 	struct account_moved moved[ACCOUNT_MOVED];
-	u64 pad[5];
+	u64 pad[10];
 } __attribute__((aligned(64)));
 
 struct account_control {

@@ -101,7 +101,7 @@ fn number(field: &Field, constant: &Constant) -> Result<u64, String> {
 
 /// The field's word for a number.
 fn in_range(field: &Field, number: i128) -> Result<u64, String> {
-    let bits = u32::from(field.field.size.clamp(1, 8)) * 8;
+    let bits = u64::BITS - u32::from(field.field.right);
     let is_signed = u32::from(field.field.flags) & abi::CUSTOM_SIGNED != 0;
     let (least, most) = match is_signed {
         true => (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1),

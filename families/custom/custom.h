@@ -34,7 +34,7 @@ enum custom_table {
 };
 
 /* Changes whenever a pinned structure changes. */
-#define CUSTOM_ABI 1
+#define CUSTOM_ABI 2
 
 /*
  * Where a field is. The record is the context of a classic tracepoint, or the registers at a probe. A path begins at an argument
@@ -49,6 +49,7 @@ enum custom_source {
 	CUSTOM_BYTES, /* u8[size] in the record, at `at` */
 	CUSTOM_USER_TEXT, /* text of the process, at the address in the record at `at` */
 	CUSTOM_KERNEL_TEXT, /* text of the kernel, at the address in the record at `at` */
+	CUSTOM_USER_WORD, /* a number of the process, at the address in the register at `at` and the s32 in the first two steps */
 	CUSTOM_PATH, /* argument `at`, then the steps; a number of `size` bytes. Without a step: the argument itself */
 	CUSTOM_PATH_CHARS, /* as CUSTOM_PATH, and char[size] is at the last step */
 	CUSTOM_PATH_BYTES, /* as CUSTOM_PATH, and u8[size] is at the last step */
@@ -80,19 +81,21 @@ enum custom_op {
 
 struct custom_field {
 	u8 source; /* enum custom_source */
-	u8 size; /* bytes; of a text or of bytes: at most CUSTOM_TEXT_WORDS * 8 */
+	u8 size; /* bytes that are read; of a text or of bytes: at most CUSTOM_TEXT_WORDS * 8 */
 	u8 flags; /* enum custom_field_flag */
 	u8 words; /* of the key */
 	u16 at; /* bytes; of a path: the number of the argument, from 0 */
 	u8 first; /* word of the key */
 	u8 steps;
 	u16 step[CUSTOM_STEPS]; /* bytes */
+	u8 left; /* bits by which a number is shifted to the left, which removes the bits above it, … */
+	u8 right; /* … and then to the right, which removes those below it. Without a bit field both are 64 - 8 * size */
 };
 
 struct custom_condition {
 	struct custom_field field;
 	u8 op; /* enum custom_op; of texts: CUSTOM_EQ and CUSTOM_NE alone */
-	u8 pad[7];
+	u8 pad[5];
 	u64 constant[CUSTOM_TEXT_WORDS]; /* a number is in the first word; behind a text are zeroes */
 };
 
@@ -105,6 +108,7 @@ struct custom_table_is {
 	struct custom_field amount; /* none: 1 */
 	struct custom_field common[CUSTOM_COMMON]; /* of a span, in its first event … */
 	struct custom_field common_end[CUSTOM_COMMON]; /* … and the equal ones in its last event */
+	u8 pad[6];
 	struct custom_condition where[CUSTOM_CONDITIONS]; /* of the event, or of the first one */
 };
 

@@ -69,11 +69,13 @@ static __always_inline u64 custom_load64(void *ctx, u32 i)
 	return v;
 }
 
-/* A number of `size` bytes in the low bytes of a word. */
+/* A number in some bits of a word. The verifier removes branches, and no arithmetic. */
 static __always_inline u64 custom_extend(u64 v, custom_field_at f)
 {
-	u32 by = (64 - f->size * 8) & 63;
+	u32 left = f->left & 63, right = f->right & 63;
 
+	if (!right && !(f->flags & CUSTOM_SWAP))
+		return v;
 	if (f->flags & CUSTOM_SWAP) {
 		if (f->size == 2)
 			return __builtin_bswap16(v);
@@ -81,7 +83,7 @@ static __always_inline u64 custom_extend(u64 v, custom_field_at f)
 			return __builtin_bswap32(v);
 		return __builtin_bswap64(v);
 	}
-	return f->flags & CUSTOM_SIGNED ? (u64)((s64)(v << by) >> by) : v << by >> by;
+	return f->flags & CUSTOM_SIGNED ? (u64)((s64)(v << left) >> right) : v << left >> right;
 }
 
 static __always_inline void custom_copied(long error)
@@ -95,14 +97,26 @@ static __always_inline u64 custom_number(void *ctx, custom_field_at f)
 	u32 size = f->size, at = f->at;
 	u64 v = 0;
 
-	if (size == 8 && (at < CUSTOM_DIRECT + 8 || at == 168 || at == 176)) {
-		v = custom_load64(ctx, at / 8);
-		/* The verifier removes branches, and no arithmetic. */
-		return f->flags & CUSTOM_SWAP ? __builtin_bswap64(v) : v;
-	}
+	if (size == 8 && (at < CUSTOM_DIRECT + 8 || at == 168 || at == 176))
+		return custom_extend(custom_load64(ctx, at / 8), f);
 	if (at < CUSTOM_DIRECT)
 		return custom_extend(custom_load32(ctx, at / 4) >> (at & 3) * 8, f);
 	custom_copied(bpf_probe_read_kernel(&v, size & 15, (char *)ctx + (at & 0x7fff)));
+	return custom_extend(v, f);
+}
+
+/* A number of the process. */
+static __always_inline u64 custom_user_word(void *ctx, custom_field_at f)
+{
+	s32 by = f->step[0] | (u32)f->step[1] << 16;
+	u32 at = f->at;
+	u64 address = 0, v = 0;
+
+	if (at < CUSTOM_DIRECT + 8)
+		address = custom_load64(ctx, at / 8);
+	else
+		custom_copied(bpf_probe_read_kernel(&address, sizeof(address), (char *)ctx + (at & 0x7fff)));
+	custom_copied(bpf_probe_read_user(&v, f->size & 15, (void *)(address + by)));
 	return custom_extend(v, f);
 }
 
@@ -130,7 +144,7 @@ static __always_inline u64 custom_path(void *ctx, custom_field_at f, u32 size, c
 	if (!steps) {
 		if (last)
 			*last = p;
-		return size == sizeof(u64) ? (u64)p : custom_extend((u64)p, f);
+		return custom_extend((u64)p, f);
 	}
 	/* "arithmetic on rcu_ptr_or_null_ prohibited" */
 	if (!p)
@@ -156,7 +170,7 @@ static __always_inline u64 custom_path(void *ctx, custom_field_at f, u32 size, c
 		return 0;
 	}
 	if (size == 8)
-		return f->flags & CUSTOM_SWAP ? __builtin_bswap64(*(u64 *)p) : *(u64 *)p;
+		return custom_extend(*(u64 *)p, f);
 	if (size == 4)
 		return custom_extend(*(u32 *)p, f);
 	if (size == 2)
@@ -198,6 +212,8 @@ static __always_inline u64 custom_word_of(void *ctx, custom_field_at f, u32 sour
 		return custom_path(ctx, f, f->size, NULL);
 	if (source == CUSTOM_NUMBER)
 		return custom_number(ctx, f);
+	if (source == CUSTOM_USER_WORD)
+		return custom_user_word(ctx, f);
 	return custom_of_task(source);
 }
 

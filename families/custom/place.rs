@@ -10,6 +10,7 @@ use libbpf_sys::{
 use topstat_model::Unit;
 use topstat_model::definition::EventKind;
 
+use super::resolve::usdt;
 use crate::clock::online_cpus;
 use crate::hooks::{Hook, Place};
 
@@ -80,7 +81,19 @@ pub fn hooks(program: &str, event: &EventKind) -> Result<Vec<Hook>, String> {
             function: Some(function.clone()),
             offset: usize::try_from(*offset).map_err(|_| format!("+{offset:#x} is no offset in a function"))?,
             at_return: *at_return,
+            semaphore: 0,
         },
+        EventKind::Usdt { path, provider, name } => {
+            let at = |place: usdt::At| Place::User {
+                path: path.into(),
+                function: None,
+                offset: place.offset,
+                at_return: false,
+                semaphore: place.semaphore,
+            };
+            let probe = usdt::Probe::open(path, provider, name)?;
+            return Ok(probe.places.into_iter().map(|place| Hook::at(program, at(place), &title)).collect());
+        }
         EventKind::Perf { name, .. } => {
             let counter = counter_of(name)?;
             let (_, period) = sampled(event).unwrap_or((counter, counter.period));

@@ -51,6 +51,8 @@ pub enum Place {
         offset: usize,
         /// At its return, and not at its beginning.
         at_return: bool,
+        /// Bytes from the beginning of the file to a number of users, which the kernel keeps; 0: none.
+        semaphore: usize,
     },
     /// A counter of the kernel's or the CPU's (`perf_event_open`), on one CPU.
     Counter {
@@ -99,6 +101,7 @@ impl Hook {
     pub fn at(program: &str, place: Place, event: &str) -> Self {
         let link = match &place {
             Place::Counter { cpu, .. } => format!("{program}-{cpu}"),
+            Place::User { function: None, offset, .. } => format!("{program}-{offset:x}"),
             _ => program.to_owned(),
         };
         Self { link, place: Some(place), ..Self::new(program, At::Gate, event.to_owned()) }
@@ -226,8 +229,13 @@ fn attach_at(program: &ProgramMut<'_>, place: &Place) -> libbpf_rs::Result<Link>
         Place::Btf(_) => program.attach_trace(),
         Place::Tracepoint { group, name } => program.attach_tracepoint(TracepointCategory::Custom(group.clone()), name),
         Place::Function { name, at_return } => program.attach_kprobe(*at_return, name),
-        Place::User { path, function, offset, at_return } => {
-            let options = UprobeOpts { retprobe: *at_return, func_name: function.clone(), ..UprobeOpts::default() };
+        Place::User { path, function, offset, at_return, semaphore } => {
+            let options = UprobeOpts {
+                retprobe: *at_return,
+                func_name: function.clone(),
+                ref_ctr_offset: *semaphore,
+                ..UprobeOpts::default()
+            };
             const ALL_PROCESSES: i32 = -1;
             program.attach_uprobe_with_opts(ALL_PROCESSES, path, *offset, options)
         }

@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::fd::FromRawFd as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         case!(conditions_choose_events, Root, Tracefs; EveryKernel),
         case!(time_between_two_events, Root, Tracefs; EveryKernel, Gate),
         case!(arguments_of_the_kernel_s_own_types, Root, Tracefs; EveryKernel, Gate),
+        case!(bits_of_a_word, Root, Tracefs; EveryKernel),
         case!(functions_of_a_library, Root, Tracefs; EveryKernel),
         case!(functions_of_the_kernel, Root, Tracefs, Kprobes; EveryKernel, Gate),
         case!(groups_are_those_that_all_families_show, Root, Tracefs, CgroupsOfBoth),
@@ -40,7 +43,7 @@ thread_local! {
 }
 
 /// The path of the latest table of this thread.
-fn path() -> String {
+pub fn path() -> String {
     format!("{}/table", SAMPLE.with_borrow(String::clone))
 }
 
@@ -51,18 +54,18 @@ fn add(sample: &str, text: &str) {
 }
 
 /// Loads the table of a definition, for this process: `$PID` in the text stands for its number.
-fn watch(text: &str) -> Box<dyn Source> {
+pub fn watch(text: &str) -> Box<dyn Source> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     SAMPLE.set(format!("trial_{}", COUNT.fetch_add(1, Ordering::Relaxed)));
     add(&SAMPLE.with_borrow(String::clone), &text.replace("$PID", &std::process::id().to_string()));
     load(&[&path()], &everything())
 }
 
-fn field(snapshot: &Snapshot, row: &Row, column: &str) -> Field {
+pub fn field(snapshot: &Snapshot, row: &Row, column: &str) -> Field {
     row.object[snapshot.column(column).unwrap_or_else(|| panic!("no column {column}"))].clone()
 }
 
-fn number(snapshot: &Snapshot, row: &Row, column: &str) -> u64 {
+pub fn number(snapshot: &Snapshot, row: &Row, column: &str) -> u64 {
     match field(snapshot, row, column) {
         Field::U64(number) => number,
         other => panic!("{column} is {other:?}"),
@@ -70,7 +73,7 @@ fn number(snapshot: &Snapshot, row: &Row, column: &str) -> u64 {
 }
 
 /// Rows and the rest are the total, and nothing is lost.
-fn whole(snapshot: &Snapshot) {
+pub fn whole(snapshot: &Snapshot) {
     let rows: u64 = snapshot.rows.iter().map(|row| row.value).sum();
     assert_eq!(rows + snapshot.other, snapshot.total);
     let lost: Vec<_> = snapshot.lost.counters().filter(|(_, count)| *count != 0).collect();
@@ -245,6 +248,55 @@ fn arguments_of_the_kernel_s_own_types() {
     let [row] = &found.rows[..] else { panic!("{:?}", found.rows) };
     assert_eq!((row.value, field(&found, row, "comm")), (7, "true".into()));
     assert_eq!(number(&found, row, "tgid"), u64::from(std::process::id()));
+}
+
+/// The options SO_REUSEADDR, of 4 bits, and SO_REUSEPORT, of one bit, share a byte of a socket.
+fn bits_of_a_word() {
+    let definition = "btf:inet_sock_set_state by sk.__sk_common.skc_reuse, sk.__sk_common.skc_reuseport, \
+                      sk.__sk_common.skc_num where newstate = 10 and pid = $PID";
+    let mut source = watch(definition);
+    let one_port =
+        "btf:inet_sock_set_state by sk.__sk_common.skc_num where sk.__sk_common.skc_reuseport = 1 and pid = $PID";
+    let all = path();
+    let mut chosen = watch(&format!("{one_port} and newstate = 10"));
+    let one = 1_i32;
+    let listen = |options: &[i32]| {
+        // SAFETY: plain system calls; the socket belongs to the returned listener alone, and an option is an integer.
+        let listener = unsafe {
+            let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+            for option in options {
+                assert_eq!(libc::setsockopt(socket, libc::SOL_SOCKET, *option, (&raw const one).cast(), 4), 0);
+            }
+            // The port is known before the state changes.
+            let mut address: libc::sockaddr_in = std::mem::zeroed();
+            address.sin_family = libc::AF_INET as u16;
+            let size = size_of_val(&address) as libc::socklen_t;
+            assert_eq!(libc::bind(socket, (&raw const address).cast(), size), 0);
+            assert_eq!(libc::listen(socket, 1), 0);
+            TcpListener::from_raw_fd(socket)
+        };
+        u64::from(listener.local_addr().expect("its address").port())
+    };
+    let truth = [
+        (listen(&[]), 0, 0),
+        (listen(&[libc::SO_REUSEADDR]), 1, 0),
+        (listen(&[libc::SO_REUSEPORT]), 0, 1),
+        (listen(&[libc::SO_REUSEADDR, libc::SO_REUSEPORT]), 1, 1),
+    ];
+    let found = snapshot(&mut *source, &all);
+    whole(&found);
+    let shown = |row| ["skc_num", "skc_reuse", "skc_reuseport"].map(|column| number(&found, row, column));
+    let mut rows: Vec<_> = found.rows.iter().map(shown).map(|[port, address, same]| (port, address, same)).collect();
+    let mut wanted = truth.to_vec();
+    rows.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(rows, wanted);
+    let found = snapshot(&mut *chosen, &path());
+    let mut ports: Vec<_> = found.rows.iter().map(|row| number(&found, row, "skc_num")).collect();
+    ports.sort_unstable();
+    let mut wanted: Vec<_> = truth.iter().filter(|(_, _, same)| *same == 1).map(|(port, ..)| *port).collect();
+    wanted.sort_unstable();
+    assert_eq!(ports, wanted);
 }
 
 /// The file of the library with the function that this process calls.

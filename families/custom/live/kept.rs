@@ -83,7 +83,7 @@ fn a_configured_table_outlives_its_daemon() {
 
 fn nothing_is_lost_while_daemons_are_killed() {
     const TABLES: usize = 10;
-    const KILLS: u32 = 10;
+    const KILLS: u32 = 100;
     let tables: String = (0..TABLES).map(|i| format!("\"trial_{i}/calls\" = {:?}\n", calls())).collect();
     let place = Arc::new(Place::configured(&format!("[tables]\n{tables}")));
     let mut daemon = Daemon::start_at(Arc::clone(&place), &[]);

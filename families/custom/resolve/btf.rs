@@ -122,7 +122,7 @@ impl<'s> Arguments<'s> {
         let by_name = || self.arguments.iter().position(|(name, _)| name == first);
         let at = by_name().or_else(|| numbered(first).filter(|number| *number < self.arguments.len()))?;
         let ty = self.btf.type_by_id::<BtfType>(self.arguments[at].1)?;
-        let mut walk = Walk { btf: self.btf, ty, name: first.to_owned(), steps: Vec::new(), offset: None };
+        let mut walk = Walk { btf: self.btf, ty, name: first.to_owned(), steps: Vec::new(), offset: None, bits: None };
         Some(rest.iter().try_for_each(|part| walk.go(part)).and_then(|()| walk.end(at, is_text)))
     }
 }
@@ -138,6 +138,8 @@ struct Walk<'s> {
     steps: Vec<u64>,
     /// Bytes from the last pointer to the value; none for the argument itself.
     offset: Option<u64>,
+    /// Of a bit field: the bits of the byte at `offset` that are in front of it, and its width.
+    bits: Option<(u8, u8)>,
 }
 
 impl<'s> Walk<'s> {
@@ -170,18 +172,16 @@ impl<'s> Walk<'s> {
     }
 
     fn member(&mut self, composite: &Composite<'s>, name: &str) -> Result<(), String> {
-        let Some((bits, ty, is_bits)) = member(self.btf, composite, name, 0) else {
+        let Some((bits, ty, width)) = member(self.btf, composite, name, 0) else {
             let what = describe(composite);
             return Err(format!(
                 "is not possible: {what} has no member '{name}'{}",
                 members(self.btf, composite, name)
             ));
         };
-        if is_bits || bits % 8 != 0 {
-            return Err("can't be read: it is a bit field".to_owned());
-        }
         let ty =
             self.btf.type_by_id(ty).ok_or_else(|| format!("is not possible: the type of '{name}' is not known"))?;
+        self.bits = width.map(|width| ((bits % 8) as u8, width));
         self.move_to(bits / 8, ty, name.to_owned())
     }
 
@@ -205,7 +205,11 @@ impl<'s> Walk<'s> {
 
     /// The field at the end of the path.
     fn end(mut self, argument: usize, is_text: bool) -> Result<Field, String> {
-        let found = self.found(is_text)?;
+        let mut found = self.found(is_text)?;
+        if let (Some((before, width)), Some(offset)) = (self.bits, &mut self.offset) {
+            let (size, below) = window(offset, before, width)?;
+            found = found.in_bits(size, below, width);
+        }
         self.steps.extend(self.offset);
         if self.steps.len() > abi::CUSTOM_STEPS as usize {
             let (steps, most) = (self.steps.len(), abi::CUSTOM_STEPS);
@@ -296,22 +300,30 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// The bits in front of a member, its type, and whether it is a bit field. Members of structures without a name are
-/// members, too.
-fn member(btf: &Btf, composite: &Composite, name: &str, nested: u32) -> Option<(u64, TypeId, bool)> {
+/// The aligned bytes that hold a bit field: moves `offset` to them. Returns their number, and the bits in front of the field.
+fn window(offset: &mut u64, before: u8, width: u8) -> Result<(u8, u8), String> {
+    let first = *offset * 8 + u64::from(before);
+    let fits = |size: &u64| first / 8 / size == (first + u64::from(width).max(1) - 1) / 8 / size;
+    let size = [1, 2, 4, 8].into_iter().find(fits).ok_or("can't be read: the bit field is in two words")?;
+    *offset -= *offset % size;
+    Ok((size as u8, (first - *offset * 8) as u8))
+}
+
+/// The bits in front of a member, its type, and of a bit field its width. Members of structures without a name are members, too.
+fn member(btf: &Btf, composite: &Composite, name: &str, nested: u32) -> Option<(u64, TypeId, Option<u8>)> {
     for member_of in (0..composite.len()).filter_map(|i| composite.get(i)) {
-        let (offset, is_bits) = match member_of.attr {
-            MemberAttr::Normal { offset } => (offset, false),
-            MemberAttr::BitField { offset, .. } => (offset, true),
+        let (offset, width) = match member_of.attr {
+            MemberAttr::Normal { offset } => (offset, None),
+            MemberAttr::BitField { offset, size } => (offset, Some(size)),
         };
         match member_of.name {
-            Some(found) if found == name => return Some((offset.into(), member_of.ty, is_bits)),
+            Some(found) if found == name => return Some((offset.into(), member_of.ty, width)),
             Some(_) => {}
             None if nested < NESTED => {
                 let inner = btf.type_by_id::<BtfType>(member_of.ty)?.skip_mods_and_typedefs();
                 let inner = Composite::try_from(inner).ok();
-                if let Some((bits, ty, is_bits)) = inner.and_then(|inner| member(btf, &inner, name, nested + 1)) {
-                    return Some((u64::from(offset) + bits, ty, is_bits));
+                if let Some((bits, ty, width)) = inner.and_then(|inner| member(btf, &inner, name, nested + 1)) {
+                    return Some((u64::from(offset) + bits, ty, width));
                 }
             }
             None => {}

@@ -4,7 +4,7 @@
 //!
 //! Offsets move from one kernel to the next, so a table is resolved each time that it is loaded. Records of classic
 //! tracepoints are described by tracefs (`format.rs`, `print.rs`), arguments of BTF tracepoints by the kernel's types
-//! (`btf.rs`), and probes by the ABI of the processor (`registers.rs`). Errors are sentences for the user, who wrote
+//! (`btf.rs`), probes by the ABI of the processor (`registers.rs`), and marked places of programs by notes in their files (`usdt.rs`). Errors are sentences for the user, who wrote
 //! the name.
 
 mod btf;
@@ -20,6 +20,7 @@ mod system;
 #[cfg(test)]
 mod tests;
 mod types;
+pub mod usdt;
 
 use std::sync::Arc;
 
@@ -79,6 +80,7 @@ impl Field {
     /// A field at the beginning of its source. Text and bytes are kept up to [`KEPT`] bytes.
     fn new(source: u32, size: u32, format: Format) -> Self {
         let kept = size.min(KEPT);
+        let unused = u64::BITS.saturating_sub(kept * u8::BITS) as u8;
         let field = abi::custom_field {
             source: source as u8,
             size: kept as u8,
@@ -88,6 +90,8 @@ impl Field {
             first: 0,
             steps: 0,
             step: [0; abi::CUSTOM_STEPS as usize],
+            left: unused,
+            right: unused,
         };
         Self { field, format, names: Arc::from([]), is_cut: size > KEPT }
     }
@@ -99,6 +103,14 @@ impl Field {
 
     fn at(mut self, at: u16) -> Self {
         self.field.at = at;
+        self
+    }
+
+    /// A number in `width` bits of the `size` bytes that are read, above `below` other bits.
+    fn in_bits(mut self, size: u8, below: u8, width: u8) -> Self {
+        self.field.size = size;
+        self.field.left = u64::BITS as u8 - below - width;
+        self.field.right = u64::BITS as u8 - width;
         self
     }
 }
@@ -128,6 +140,7 @@ enum Kind<'s> {
     Record(format::Record),
     Arguments(btf::Arguments<'s>),
     Registers(registers::Registers<'s>),
+    Usdt(usdt::Probe),
 }
 
 impl<'s> Event<'s> {
@@ -146,6 +159,7 @@ impl<'s> Event<'s> {
             Place::Kprobe { .. } | Place::Uprobe { .. } | Place::Perf { .. } => {
                 Kind::Registers(registers::Registers::new(place, system))
             }
+            Place::Usdt { path, provider, name } => Kind::Usdt(usdt::Probe::open(path, provider, name)?),
         };
         Ok(Self { title, kind })
     }
@@ -162,6 +176,7 @@ impl<'s> Event<'s> {
             Kind::Record(record) => record.field(first, rest, name.is_text),
             Kind::Arguments(arguments) => arguments.field(first, rest, name.is_text),
             Kind::Registers(registers) => registers.field(first, rest, name.is_text),
+            Kind::Usdt(probe) => probe.field(first, rest, name.is_text),
         };
         let found = of_event.or_else(|| builtin::field(first, rest, name.is_text));
         found.ok_or_else(|| self.lacks(first))?.map_err(|why| format!("{}: '{name}' {why}", self.title))
@@ -173,6 +188,7 @@ impl<'s> Event<'s> {
             Kind::Record(record) => record.fields(),
             Kind::Arguments(arguments) => arguments.fields(),
             Kind::Registers(registers) => registers.fields(),
+            Kind::Usdt(probe) => probe.fields(),
         }
     }
 

@@ -29,6 +29,38 @@ const OFFSETS: Offsets = Offsets { arguments: [0, 8, 16, 24, 32, 40], returned: 
 
 const REGISTER: u32 = 8;
 
+/// The offset in `struct pt_regs` of a register, by one of its names: `rdi`, `edi`, `di`, `dil`.
+#[cfg(target_arch = "x86_64")]
+pub fn register(name: &str) -> Option<u16> {
+    const NAMED: [(u16, [&str; 4]); 9] = [
+        (80, ["rax", "eax", "ax", "al"]),
+        (40, ["rbx", "ebx", "bx", "bl"]),
+        (88, ["rcx", "ecx", "cx", "cl"]),
+        (96, ["rdx", "edx", "dx", "dl"]),
+        (104, ["rsi", "esi", "si", "sil"]),
+        (112, ["rdi", "edi", "di", "dil"]),
+        (32, ["rbp", "ebp", "bp", "bpl"]),
+        (152, ["rsp", "esp", "sp", "spl"]),
+        (128, ["rip", "eip", "ip", ""]),
+    ];
+    /// From `r8` to `r15`.
+    const NUMBERED: [u16; 8] = [72, 64, 56, 48, 24, 16, 8, 0];
+    if let Some((at, _)) = NAMED.iter().find(|(_, names)| !name.is_empty() && names.contains(&name)) {
+        return Some(*at);
+    }
+    let number: usize = name.strip_prefix('r')?.trim_end_matches(['d', 'w', 'b']).parse().ok()?;
+    NUMBERED.get(number.checked_sub(8)?).copied()
+}
+
+/// The offset in `struct pt_regs` of a register: `x0`, `w0`, `sp`.
+#[cfg(target_arch = "aarch64")]
+pub fn register(name: &str) -> Option<u16> {
+    match name {
+        "sp" => Some(248),
+        _ => name.strip_prefix(['x', 'w'])?.parse().ok().filter(|number| *number <= 30).map(|number: u16| number * 8),
+    }
+}
+
 /// The fields of a probe or of a sample.
 pub struct Registers<'s> {
     place: Place,
@@ -62,7 +94,7 @@ impl<'s> Registers<'s> {
     fn at_return(&self) -> Option<bool> {
         match &self.place {
             Place::Kprobe { at_return, .. } | Place::Uprobe { at_return, .. } => Some(*at_return),
-            Place::Tracepoint { .. } | Place::Btf { .. } | Place::Perf { .. } => None,
+            Place::Tracepoint { .. } | Place::Btf { .. } | Place::Usdt { .. } | Place::Perf { .. } => None,
         }
     }
 

@@ -6,11 +6,11 @@ use super::wrong::{did_you_mean, quoted_char};
 use super::{Event, EventKind, Fault};
 
 /// The kinds of events that a word before the first colon gives. All other words are groups of tracepoints.
-const KINDS: [&str; 6] = ["btf", "kprobe", "kretprobe", "uprobe", "uretprobe", "perf"];
+const KINDS: [&str; 7] = ["btf", "kprobe", "kretprobe", "uprobe", "uretprobe", "usdt", "perf"];
 
 /// The forms of all events.
 pub const FORMS: &str = "group:name, btf:name, kprobe:function, kretprobe:function, uprobe:path:function, \
-    uretprobe:path:function or perf:name:period";
+    uretprobe:path:function, usdt:path:provider:name or perf:name:period";
 
 /// A part of an event's name, and the character at which it begins.
 #[derive(Clone, Copy)]
@@ -73,6 +73,7 @@ pub fn event(text: &str, at: usize) -> Result<Event, Fault> {
             EventKind::Kprobe { function: rest.function()?, at_return: kind.text == "kretprobe" }
         }
         "uprobe" | "uretprobe" => uprobe(rest, kind.text == "uretprobe")?,
+        "usdt" => usdt(rest)?,
         "perf" => perf(rest)?,
         group => {
             let suggestion = did_you_mean(group, &KINDS);
@@ -104,6 +105,17 @@ fn uprobe(rest: Piece<'_>, at_return: bool) -> Result<EventKind, Fault> {
         }
     };
     Ok(EventKind::Uprobe { path: path.text.to_owned(), function: function.function()?, offset, at_return })
+}
+
+fn usdt(rest: Piece<'_>) -> Result<EventKind, Fault> {
+    const MISSING: &str = "the path, the provider or the name is missing: usdt:path:provider:name";
+    let Some(colon) = rest.text.rfind(':') else { return rest.fault(MISSING) };
+    let (before, name) = rest.split(colon);
+    let Some(colon) = before.text.rfind(':').filter(|colon| *colon > 0) else { return rest.fault(MISSING) };
+    let (path, provider) = before.split(colon);
+    let part = |piece: Piece<'_>, thing: &str| piece.name(thing, "_.-");
+    let provider = part(provider, "the provider of a probe")?;
+    Ok(EventKind::Usdt { path: path.text.to_owned(), provider, name: part(name, "the name of a probe")? })
 }
 
 fn hexadecimal(offset: Piece<'_>) -> Result<u64, Fault> {

@@ -37,6 +37,8 @@ fn wrong_events_are_refused() {
             "uprob:/bin/bash:readline",
             "at character 7: the name of a tracepoint has letters, digits and _, but no \"/\": did you mean uprobe?",
         ),
+        ("usdt:/bin/bash:x", "at character 6: the path, the provider or the name is missing: usdt:path:provider:name"),
+        ("usdt::x:y", "at character 6: the path, the provider or the name is missing: usdt:path:provider:name"),
         ("uprobe:/bin/bash", "at character 8: the path or the function is missing: uprobe:path:function"),
         (
             "uprobe::readline",

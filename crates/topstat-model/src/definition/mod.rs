@@ -9,6 +9,7 @@
 //!            | kprobe:f | kretprobe:f         the call of a function of the kernel, or its return
 //!            | uprobe:path:f[+0xoffset]       the call of a function of a program or a library
 //!            | uretprobe:path:f               its return
+//!            | usdt:path:provider:name        a place that a program or a library has marked
 //!            | perf:name[:period]             a counter of the CPU or a clock: an event for each period of it
 //! common     = field [ "=" field ]            the second field is one of the event after "to"
 //! clause     = "by" field { "," field }       a row for each value of the fields; without it there is one row
@@ -154,6 +155,15 @@ pub enum EventKind {
         /// The event is the function's return, and not its call.
         at_return: bool,
     },
+    /// A place that a program or a library has marked: `usdt:/usr/bin/python3:python:line`.
+    Usdt {
+        /// The file: as in [`EventKind::Uprobe`].
+        path: String,
+        /// The provider of the probe: letters, digits, `_`, `.` and `-`.
+        provider: String,
+        /// The name of the probe: as the provider.
+        name: String,
+    },
     /// A counter of the CPU or a clock: `perf:cpu-clock:1000000`.
     Perf {
         /// The name of the counter: letters, digits, `_` and `-`.
@@ -174,6 +184,7 @@ impl fmt::Display for EventKind {
                 write!(f, "u{}probe:{path}:{function}", returns(at_return))?;
                 if *offset == 0 { Ok(()) } else { write!(f, "+{offset:#x}") }
             }
+            Self::Usdt { path, provider, name } => write!(f, "usdt:{path}:{provider}:{name}"),
             Self::Perf { name, period: None } => write!(f, "perf:{name}"),
             Self::Perf { name, period: Some(period) } => write!(f, "perf:{name}:{period}"),
         }

@@ -90,6 +90,7 @@ fn events_are_written_as_they_are_parsed() {
             "uretprobe:libc.so.6:malloc",
             EventKind::Uprobe { path: text("libc.so.6"), function: text("malloc"), offset: 0, at_return: true },
         ),
+        ("usdt:/a:b:lib-c:x.y_z", EventKind::Usdt { path: text("/a:b"), provider: text("lib-c"), name: text("x.y_z") }),
         ("perf:cpu-clock:1000000", EventKind::Perf { name: text("cpu-clock"), period: Some(1_000_000) }),
         ("perf:L1-dcache-loads", EventKind::Perf { name: text("L1-dcache-loads"), period: None }),
     ] {

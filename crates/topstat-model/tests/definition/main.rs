@@ -106,7 +106,7 @@ fn field() -> impl Strategy<Value = FieldName> {
 fn event() -> impl Strategy<Value = Event> {
     let function = "[A-Za-z0-9_.$]{1,9}";
     let group = "[A-Za-z0-9_]{1,9}".prop_filter("a kind", |group| {
-        !["btf", "kprobe", "kretprobe", "uprobe", "uretprobe", "perf"].contains(&group.as_str())
+        !["btf", "kprobe", "kretprobe", "uprobe", "uretprobe", "usdt", "perf"].contains(&group.as_str())
     });
     let kind = prop_oneof![
         (group, "[A-Za-z0-9_]{1,9}").prop_map(|(group, name)| EventKind::Tracepoint { group, name }),
@@ -115,6 +115,8 @@ fn event() -> impl Strategy<Value = Event> {
         ("[^\\pC\\s]{1,12}", function, any::<u64>(), any::<bool>()).prop_map(|(path, function, offset, at_return)| {
             EventKind::Uprobe { path, function, offset: if at_return { 0 } else { offset % 3 }, at_return }
         }),
+        ("[^\\pC\\s]{1,12}", "[A-Za-z0-9_.-]{1,9}", "[A-Za-z0-9_.-]{1,9}")
+            .prop_map(|(path, provider, name)| EventKind::Usdt { path, provider, name }),
         ("[A-Za-z0-9_-]{1,9}", prop::option::of(1..=u64::MAX))
             .prop_map(|(name, period)| EventKind::Perf { name, period }),
     ];

@@ -118,10 +118,12 @@ fn texts_and_bytes_at_the_end_of_a_path() {
     assert_eq!(field(&event, "skb.destructor").unwrap().format, Format::Symbol);
     let alias = field(&event, "str.skb.dev.rtnl_link_ops.kind").unwrap();
     assert_eq!((place(&alias), alias.field.steps, alias.is_cut), ((abi::CUSTOM_PATH_TEXT, 0, 64), 3, true));
+    let bits = field(&event, "skb.pkt_type").unwrap().field;
+    assert_eq!((bits.size, bits.right), (1, 61), "3 bits");
+    assert!(bits.left <= bits.right && bits.left >= 56, "in one byte");
     let element = field(&event, "skb.cb[3]").unwrap();
     assert_eq!(steps(&element)[0], field(&event, "skb.cb[0]").unwrap().field.step[0] + 3);
     for (name, why) in [
-        ("skb.pkt_type", "can't be read: it is a bit field"),
         ("skb.lenn", "struct sk_buff has no member 'lenn', perhaps 'len'; it has next"),
         ("skb.len.x", "'len' is unsigned int, which has no members"),
         ("skb[0]", "'skb' is struct sk_buff *, which is no array"),
