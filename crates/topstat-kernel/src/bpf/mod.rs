@@ -2,7 +2,7 @@
 //! Loads eBPF objects, and accesses their maps.
 
 use std::ffi::OsStr;
-use std::io::{Read as _, Write};
+use std::io::{Read, Write};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -222,8 +222,23 @@ pub fn iterate(object: &Object, name: &str, what: &str) -> Result<Vec<u8>, Error
 fn run(object: &Object, name: &str, what: &str, to: &mut impl Write) -> Result<(), Error> {
     let failed = |e: &dyn std::fmt::Display| Error::Kernel { what: what.to_owned(), why: e.to_string() };
     let link = program(object, name)?.attach().map_err(|e| failed(&e))?;
-    let mut iterator = Iter::new(&link).map_err(|e| failed(&e))?;
-    std::io::copy(&mut iterator, to).map(drop).map_err(|e| failed(&e))
+    let mut output = Output(Iter::new(&link).map_err(|e| failed(&e))?);
+    std::io::copy(&mut output, to).map(drop).map_err(|e| failed(&e))
+}
+
+/// The output of an iterator. After a million objects for which its program has written nothing, the kernel ends a read with EAGAIN, and
+/// the next read goes on behind them.
+struct Output<R>(R);
+
+impl<R: Read> Read for Output<R> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.0.read(to) {
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
 }
 
 /// The number of objects that [`adopt`] has found in this process.
@@ -256,7 +271,7 @@ pub fn adopt(object: &Object, name: &str, what: &str) -> Result<(), Error> {
 /// Runs an attached iterator, and returns its output.
 pub fn read_out(iterator: &Link) -> std::io::Result<Vec<u8>> {
     let mut written = Vec::new();
-    Iter::new(iterator).map_err(std::io::Error::other)?.read_to_end(&mut written)?;
+    Output(Iter::new(iterator).map_err(std::io::Error::other)?).read_to_end(&mut written)?;
     Ok(written)
 }
 
@@ -406,7 +421,31 @@ unsafe impl Pod for topstat_engine::abi::ts_window_head {}
 
 #[cfg(test)]
 mod tests {
-    use super::reason;
+    use std::io::Read;
+
+    use super::{Output, reason};
+
+    /// Gives the parts one by one. An empty part is EAGAIN.
+    struct Parts(Vec<&'static [u8]>);
+
+    impl Read for Parts {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            match self.0.is_empty() {
+                true => Ok(0),
+                false => match self.0.remove(0) {
+                    [] => Err(std::io::ErrorKind::WouldBlock.into()),
+                    part => (&mut &*part).read(to),
+                },
+            }
+        }
+    }
+
+    #[test]
+    fn an_iterator_goes_on_behind_a_million_objects() {
+        let mut output = Vec::new();
+        Output(Parts(vec![b"", b"one", b"", b"", b"two"])).read_to_end(&mut output).unwrap();
+        assert_eq!(output, b"onetwo");
+    }
 
     #[test]
     fn the_reason_is_the_verifiers_last_word() {
