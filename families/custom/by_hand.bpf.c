@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The other side of a measurement: what custom.bpf.c would be if somebody had written it for the two tables of `DEFINITIONS` in
- * bench.rs. Readers, maps and constants are those of custom.bpf.c.
+ * The other side of a measurement: a program for the two tables of `DEFINITIONS` in bench.rs alone. It shares readers, maps and
+ * constants with custom.bpf.c.
  */
 #include "fields.bpf.h"
 #include "observe/gate.bpf.h"

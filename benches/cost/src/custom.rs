@@ -46,7 +46,7 @@ pub struct Options {
 /// What is attached, as long as it is held.
 type Watching = Box<dyn std::any::Any>;
 
-/// A way to count the calls. The index is that of the definition, and of what the other ways have in its place.
+/// A way to count the calls, for the definition of this index.
 type Way = (&'static str, fn(usize) -> Result<Watching>);
 
 const NOTHING: &str = "nothing";

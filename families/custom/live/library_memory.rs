@@ -104,7 +104,7 @@ fn objects_of_the_kernel() {
     let found = slab.sum(&[worker.comm()]);
     note(format!("{found:?}, {files} bytes in files, {:?}", kernel.sum(&[worker.comm()])));
     assert!(found.value >= files && found.events >= 2 * FILES, "{found:?}");
-    // 16 buffers of 40 bytes for each pipe. The table of descriptors, and what interrupts take meanwhile, come to it.
+    // 16 buffers of 40 bytes for each pipe. The kernel also allocates the table of descriptors, and memory in interrupts.
     kernel.has(&[worker.comm()], FILES / 2 * 640..=u64::MAX);
     if let Some(mut caches) = caches {
         let found = caches.sum(&[worker.comm(), ("name", "filp".into())]);

@@ -48,7 +48,7 @@ struct Argument {
 enum Place {
     /// At this offset of `struct pt_regs`.
     Register(u16),
-    /// In the process's memory, so many bytes behind the address in a register.
+    /// In the process's memory: bytes behind the address in a register.
     Memory(u16, i32),
     /// Another place, as the note has it: a constant, a symbol, a register of floating-point numbers.
     Other(String),
