@@ -35,8 +35,8 @@ const PREFIX: &str = "custom_";
 /// The keys that a table has places for, unless its definition says more: twice as many places are made, 3,584.
 pub const DEFAULT_KEYS: u32 = 1792;
 
-/// The most memory of a table's objects. It is allocated when the table is loaded, and stays.
-const MOST_BYTES: u64 = 256 << 20;
+/// The most memory of a table's objects, in bytes. It is allocated when the table is loaded, and stays.
+pub const MOST_BYTES: u64 = 256 << 20;
 
 /// Why a table can't be made of a definition.
 #[derive(Debug)]

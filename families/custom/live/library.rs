@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use topstat_kernel::Source;
 use topstat_kernel::custom::{self, System};
@@ -96,6 +97,11 @@ impl Known {
         let right = right && least(*events.start(), sum.events) && least(*ns.start(), sum.most);
         assert!(right, "{}: {sum:?} of {wanted:?}, not {events:?} in {ns:?} ns", self.name);
     }
+}
+
+/// A time in ns.
+pub fn ns(elapsed: Duration) -> u64 {
+    u64::try_from(elapsed.as_nanos()).expect("a short time")
 }
 
 /// A thread whose name, which tables show as `comm`, no other thread has. Between two pieces of work it waits.

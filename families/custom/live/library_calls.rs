@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use topstat_live::{Case, case};
 use topstat_model::Field;
 
-use super::library::{Known, Worker};
+use super::library::{Known, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -22,10 +22,6 @@ pub fn cases() -> Vec<Case> {
         case!(bytes_of_calls, Root, Tracefs; OuterKernels),
         case!(waits_for_other_threads, Root, Tracefs; OuterKernels),
     ]
-}
-
-fn ns(elapsed: Duration) -> u64 {
-    u64::try_from(elapsed.as_nanos()).expect("a short time")
 }
 
 fn files_that_are_opened_and_deleted() {

@@ -13,17 +13,13 @@ use topstat_live::scratch::LoopDevice;
 use topstat_live::{Case, Scratch, alone, eventually, mounts, note};
 use topstat_model::Field;
 
-use super::library::{Known, Worker};
+use super::library::{Known, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
         alone!(Disk: requests_of_a_disk, Root, Tracefs, LoopDevice; OuterKernels),
         alone!(Disk: files_of_a_file_system, Root, Tracefs, LoopDevice; OuterKernels),
     ]
-}
-
-fn ns(elapsed: Duration) -> u64 {
-    u64::try_from(elapsed.as_nanos()).expect("a short time")
 }
 
 /// The number of a device as tables show it: `7:0`.
@@ -98,12 +94,9 @@ fn files_of_a_file_system() {
     if !made.is_ok_and(|status| status.success()) {
         skip("needs mkfs.ext4");
     }
-    let Some(ext4) = Known::try_load("ext-fsync-time") else { skip("needs ext4") };
-    let mut tables = [Some(ext4)]
-        .into_iter()
-        .chain(["ext-deletions", "page-cache-misses", "dirty-pages", "writeback-bytes"].map(Known::try_load));
-    let mut next = || tables.next().flatten().expect("the kernel has all of them, or none");
-    let (mut syncs, mut deletions, mut misses, mut dirty, mut written) = (next(), next(), next(), next(), next());
+    let Some(mut syncs) = Known::try_load("ext-fsync-time") else { skip("needs ext4") };
+    let mut tables = ["ext-deletions", "page-cache-misses", "dirty-pages", "writeback-bytes"].map(Known::load);
+    let [deletions, misses, dirty, written] = &mut tables;
     let mut waits = Known::load("fsync-time");
     let scratch = Scratch::new("ext4");
     let folder = scratch.path().to_owned();

@@ -6,19 +6,15 @@ use std::time::{Duration, Instant};
 
 use topstat_live::{Case, case, note};
 
-use super::library::{Known, Worker};
+use super::library::{Known, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
         case!(interrupts_and_soft_interrupts, Root, Tracefs; OuterKernels),
         case!(timers_of_sleeping_threads, Root, Tracefs; OuterKernels),
         case!(cpus_are_idle_or_busy, Root, Tracefs; OuterKernels),
-        case!(threads_wait_for_a_lock, Root, Tracefs; OuterKernels),
+        case!(threads_wait_for_a_lock, Root, Tracefs, TwoCpus; OuterKernels),
     ]
-}
-
-fn ns(elapsed: Duration) -> u64 {
-    u64::try_from(elapsed.as_nanos()).expect("a short time")
 }
 
 /// The sums over CPUs of the numbered lines of /proc/interrupts, or of the lines of /proc/softirqs, by name.

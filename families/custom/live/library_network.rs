@@ -12,7 +12,7 @@ use topstat_live::netns::{self, Bridged, Netns};
 use topstat_live::{Case, case, drops, eventually, note};
 use topstat_model::Field;
 
-use super::library::{Known, Sum, Worker};
+use super::library::{Known, Sum, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -26,10 +26,6 @@ pub fn cases() -> Vec<Case> {
 }
 
 const TIMES: u64 = 20;
-
-fn ns(elapsed: Duration) -> u64 {
-    u64::try_from(elapsed.as_nanos()).expect("a short time")
-}
 
 /// A counter of /proc/net/snmp or /proc/net/netstat of the calling thread's namespace: `Tcp`, `RetransSegs`.
 fn counter(protocol: &str, name: &str) -> u64 {

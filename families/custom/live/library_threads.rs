@@ -9,7 +9,7 @@ use topstat_live::cgroup::Group;
 use topstat_live::{Case, case, eventually, note, own_cpu_time, two_cpus};
 use topstat_model::Field;
 
-use super::library::{Known, Sum, Worker};
+use super::library::{Known, Sum, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -47,10 +47,6 @@ fn account(folder: &str) -> Account {
 
 fn folder(worker: &Worker) -> String {
     format!("/proc/self/task/{}", worker.tid)
-}
-
-fn ns(elapsed: Duration) -> u64 {
-    u64::try_from(elapsed.as_nanos()).expect("a short time")
 }
 
 /// Runs until the thread has used this CPU time.

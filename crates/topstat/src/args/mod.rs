@@ -309,6 +309,10 @@ pub struct CheckArgs {
     #[arg(value_name = "SAMPLE", help = needs_of(), add = complete::samples())]
     pub samples: Vec<String>,
 
+    /// The configuration with tables of your own [default: /etc/topstat/topstat.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
     /// How to write it; json is one document per check and line
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: ListFormat,

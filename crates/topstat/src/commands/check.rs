@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat check`: what this kernel and this user allow.
 
+use std::path::Path;
+
 use serde::Serialize;
+use topstat_kernel::custom::{self, MOST_BYTES};
 use topstat_kernel::{Check, Outcome};
+use topstat_model::Unit;
+use topstat_model::definition::Definition;
 use topstat_model::typeset::{escape, width};
 
 use crate::args::{CheckArgs, ColorWhen, ListFormat};
 use crate::backend::Backend;
+use crate::config::Config;
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::resolve;
@@ -22,7 +28,10 @@ pub fn run(
     for name in &args.samples {
         samples.extend(resolve::samples(&topstat_kernel::samples(), name)?);
     }
-    let checks = backend.check(&samples);
+    let mut checks = backend.check(&samples);
+    if args.samples.is_empty() || args.config.is_some() {
+        checks.extend(configured(args.config.as_deref()));
+    }
     let text = match args.output {
         ListFormat::Text => text(&checks, colors(color, console.facts())),
         ListFormat::Json => json(&checks),
@@ -30,6 +39,27 @@ pub fn run(
     console.write(text.as_bytes()).map_err(Error::Output)?;
     let missing = checks.iter().any(|check| check.outcome == Outcome::Missing);
     Ok(if missing { Exit::Failed } else { Exit::Done })
+}
+
+/// The memory of each table that the configuration defines, which is allocated when the table is loaded.
+fn configured(file: Option<&Path>) -> Vec<Check> {
+    let check = |name: String, outcome, found, advice: &str| Check { name, outcome, found, advice: advice.to_owned() };
+    let config = match Config::find(file) {
+        Ok((config, _)) => config,
+        Err(error) => return vec![check("configuration".to_owned(), Outcome::Missing, error.to_string(), "")],
+    };
+    let table = |(path, definition): &(String, Definition)| {
+        let bytes = custom::memory(definition);
+        let found = format!("takes {} of the kernel's memory", Unit::Bytes.human(bytes));
+        match bytes > MOST_BYTES {
+            false => check(format!("table {path}"), Outcome::Ok, found, ""),
+            true => {
+                let found = format!("{found}, and at most {} are allowed", Unit::Bytes.human(MOST_BYTES));
+                check(format!("table {path}"), Outcome::Missing, found, "give a smaller number after 'keys'")
+            }
+        }
+    };
+    config.defined().iter().map(table).collect()
 }
 
 /// The mark of an outcome, in text and in JSON.

@@ -7,6 +7,7 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
+use topstat::Exit;
 use topstat_kernel::Outcome;
 
 use crate::console::FakeConsole;
@@ -77,6 +78,28 @@ fn ls() {
 fn checks() {
     let lines = ["check", "check -o json", "check --color always", "check udp", "check udp_v6 tcp", "check tpc"];
     compare("check.txt", &session(FakeConsole::pipe, checked, &lines));
+}
+
+#[test]
+fn a_check_says_what_configured_tables_take() {
+    let file = std::env::temp_dir().join(format!("topstat-check-{}.toml", std::process::id()));
+    let small = r#""few/opens" = "syscalls:sys_enter_openat by comm""#;
+    let large = r#""many/opens" = "syscalls:sys_enter_openat by str.filename keys 1000000""#;
+    std::fs::write(&file, format!("[tables]\n{small}\n{large}\n")).unwrap();
+    let mut console = FakeConsole::pipe();
+    let exit = console.run(&format!("check --config {}", file.display()), &mut Fake::default());
+    let text = console.written();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(exit, Exit::Failed, "{text}");
+    let lines: Vec<_> = text.lines().collect();
+    let [few, many] = lines[..] else { panic!("{text}") };
+    assert!(
+        few.starts_with("ok       table few/opens   takes ") && few.ends_with("MiB of the kernel's memory"),
+        "{few}"
+    );
+    assert!(many.starts_with("missing  table many/opens  takes ") && many.contains("give a smaller number"), "{many}");
+    let exit = FakeConsole::pipe().run("check --config /none/of/this", &mut Fake::default());
+    assert_eq!(exit, Exit::Failed);
 }
 
 #[test]
