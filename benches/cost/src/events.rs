@@ -3,13 +3,13 @@
 //! alone, the consumer the second; under a competing load the consumer shares its CPU with a process that never waits.
 
 mod report;
+mod strategy;
 mod turn;
 
-use anyhow::{Context as _, Result};
-use clap::Args;
-use topstat_consumer::Strategy;
-
+use self::strategy::Strategy;
 use self::turn::{Cpus, Load, Turn, Way};
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum as _};
 
 #[derive(Args)]
 pub struct Options {
@@ -29,7 +29,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     load: Vec<String>,
     /// Only these strategies.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_enum)]
     strategy: Vec<Strategy>,
 }
 
@@ -41,7 +41,7 @@ impl Options {
     fn ways(&self) -> Vec<Way> {
         let wanted = |strategy: &Strategy| self.strategy.is_empty() || self.strategy.contains(strategy);
         let way = |strategy, cut| Way { strategy, cut, ring_bytes: self.ring << 20, real_time: None };
-        let strategies = Strategy::ALL.into_iter().map(|(_, strategy)| strategy).filter(wanted);
+        let strategies = Strategy::value_variants().iter().copied().filter(wanted);
         strategies.flat_map(|strategy| [way(strategy, true), way(strategy, false)]).collect()
     }
 

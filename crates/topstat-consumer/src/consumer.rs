@@ -15,15 +15,13 @@ use rustix::time::{
 use crate::abi::{STREAM_WAKE_EACH, stream_control, stream_count};
 use crate::error::{Error, kernel};
 use crate::freed::Freed;
-use crate::law::{Fills, Law, Next, Seen, Strategy, Wake};
+use crate::law::{Fills, Law, Next, Seen, Wake};
 use crate::maps::{Maps, Words};
 use crate::ring::{Found, Record, Ring};
 
 /// Options of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// When the consumer looks again.
-    pub strategy: Strategy,
     /// The fill at which sleeps end, 1 to 90 percent of the ring.
     pub target_percent: u64,
     /// Producers wake the consumer when the fill exceeds the target by this much, in percent of the ring.
@@ -36,13 +34,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            strategy: Strategy::default(),
-            target_percent: 40,
-            margin_percent: 10,
-            cut_percent: Some(60),
-            real_time: None,
-        }
+        Self { target_percent: 40, margin_percent: 10, cut_percent: Some(60), real_time: None }
     }
 }
 
@@ -102,7 +94,7 @@ pub enum Woken {
         /// How long ago the timer ended, in ns.
         late_ns: u64,
     },
-    /// A producer, or the kernel, woke the consumer. With [`Strategy::Epoll`] the time of the wake-up is unknown.
+    /// A producer, or the kernel, woke the consumer. With [`Wake::Each`] the time of the wake-up is unknown.
     Producer {
         /// How long ago the wake-up was, in ns.
         late_ns: u64,
@@ -124,7 +116,7 @@ pub struct Consumer {
     ring: Ring,
     counts: Words,
     control: Words,
-    law: Law,
+    law: Box<dyn FnMut(&Seen) -> Next + Send>,
     epoll: OwnedFd,
     timer: OwnedFd,
     freed: Freed,
@@ -138,8 +130,31 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Begins where the last consumer of these maps stopped, at whatever instruction it was killed.
+    /// Begins where the last consumer of these maps stopped, at whatever instruction it was killed. The thread gets short time
+    /// slices, where the kernel grants them.
+    ///
+    /// # Errors
+    /// An option is out of its range, or the kernel refuses a map, a timer or the real-time priority.
     pub fn open(maps: &Maps, options: &Options) -> Result<Self, Error> {
+        options.check()?;
+        let mut law = Law::new(options.fills(maps.ring().1));
+        // A real-time thread has no time slices: first the slices, then the priority.
+        let short_slices = short_slices();
+        let mut consumer = Self::with_law(maps, options, move |seen| law.next(seen))?;
+        consumer.short_slices = short_slices;
+        Ok(consumer)
+    }
+
+    /// As [`Consumer::open`], with another control law and with the thread's own time slices. It exists for comparisons with
+    /// other projects' consumers.
+    ///
+    /// # Errors
+    /// As [`Consumer::open`].
+    pub fn with_law(
+        maps: &Maps,
+        options: &Options,
+        law: impl FnMut(&Seen) -> Next + Send + 'static,
+    ) -> Result<Self, Error> {
         options.check()?;
         let (fd, size) = maps.ring();
         let ring = Ring::map(fd, size)?;
@@ -152,8 +167,6 @@ impl Consumer {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, fd, epoll::EventData::new_u64(RING_READY), edges).map_err(errno("watch the ring buffer"))?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIME_OVER), edges).map_err(errno("watch the timer"))?;
-        // The other strategies imitate other projects, and are compared without short slices, as they run there.
-        let short_slices = options.strategy == Strategy::Adaptive && short_slices();
         if let Some(priority) = options.real_time {
             real_time(priority)?;
         }
@@ -163,13 +176,13 @@ impl Consumer {
         Ok(Self {
             waiting_at_first: ring.unread(),
             counts: maps.counts()?,
-            law: Law::new(options.strategy, options.fills(size)),
+            law: Box::new(law),
             ring,
             control,
             epoll,
             timer,
             freed,
-            short_slices,
+            short_slices: false,
             progress: false,
             lacking: 0,
             rung: false,
@@ -235,7 +248,7 @@ impl Consumer {
             rung: std::mem::take(&mut self.rung),
             late_ns: std::mem::take(&mut self.late_ns),
         };
-        let Next::Sleep { ns, wake } = self.law.next(&seen) else { return Ok(Woken::Not) };
+        let Next::Sleep { ns, wake } = (self.law)(&seen) else { return Ok(Woken::Not) };
         let woken = self.sleep(now_ns + ns, wake)?;
         if let Woken::Timer { late_ns } | Woken::Producer { late_ns } = woken {
             self.late_ns = late_ns;

@@ -2,7 +2,7 @@
 //! The control law decides when to look into the ring buffer again. It gets positions and times, and has no effects, so a
 //! simulation can drive it as well as the kernel.
 //!
-//! `adaptive` measures the rate at which the ring is filled, and sleeps until the ring reaches its target fill. Where the rate
+//! It measures the rate at which the ring is filled, and sleeps until the ring reaches its target fill. Where the rate
 //! has grown, and the prediction is wrong, producers wake the consumer at a second fill above the target. These invariants hold
 //! (`tests/law` tests them with a simulated producer):
 //!
@@ -21,10 +21,6 @@ pub const LONGEST_NS: u64 = 30_000_000;
 /// The interval at which an idle consumer checks whether it has to stop; events wake it. Five checks a second cost 0.01% of a
 /// CPU.
 pub const IDLE_NS: u64 = 200_000_000;
-/// The first sleep of sysdig's consumer. The sleep is doubled up to [`LONGEST_NS`] while nothing comes.
-pub const DOUBLING_FROM_NS: u64 = 500_000;
-/// The fill at which `threshold` is woken up, in percent of the ring.
-pub const THRESHOLD_PERCENT: u64 = 12;
 /// However late the scheduler has been, a sleep lasts at least one part in this many of the time to the target.
 pub const LEAST_SHARE: u64 = 4;
 /// At each sleep, one part in this many of the lateness that was seen is forgotten.
@@ -35,45 +31,6 @@ const BELIEVE_FALL: f64 = 1.0 / 8.0;
 /// At each measurement, one part in this many of the greatest rate is forgotten: bursts within some hundred sleeps are met like
 /// the last one.
 const FORGET_PEAK: f64 = 256.0;
-
-/// How the consumer decides when to look again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// Sleeps for [`LONGEST_NS`] whenever the ring is empty, as sysdig did at first.
-    Fixed,
-    /// Sleeps for [`DOUBLING_FROM_NS`], and twice as long each time while nothing comes, as sysdig and falco do.
-    Doubling,
-    /// The kernel wakes it at each event that finds it waiting, as libbpf's users do.
-    Epoll,
-    /// Is woken up when the ring is [`THRESHOLD_PERCENT`] full, and every [`LONGEST_NS`].
-    Threshold,
-    /// Sleeps until the ring reaches its target fill at the measured rate; is woken up if the ring fills sooner.
-    #[default]
-    Adaptive,
-}
-
-impl Strategy {
-    /// All strategies, by the names that users give.
-    pub const ALL: [(&'static str, Strategy); 5] = [
-        ("fixed", Strategy::Fixed),
-        ("doubling", Strategy::Doubling),
-        ("epoll", Strategy::Epoll),
-        ("threshold", Strategy::Threshold),
-        ("adaptive", Strategy::Adaptive),
-    ];
-}
-
-impl std::str::FromStr for Strategy {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
-        found.map(|(_, strategy)| strategy).ok_or_else(|| {
-            let names = Self::ALL.map(|(name, _)| name).join(", ");
-            format!("there is no strategy '{name}'; there are: {names}")
-        })
-    }
-}
 
 /// Fills of the ring, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +89,6 @@ pub enum Next {
 /// The law, with its state.
 #[derive(Clone, Debug)]
 pub struct Law {
-    strategy: Strategy,
     fills: Fills,
     /// Bytes per ns.
     rate: f64,
@@ -151,9 +107,8 @@ pub struct Law {
 
 impl Law {
     /// A law that has seen nothing yet.
-    pub fn new(strategy: Strategy, fills: Fills) -> Self {
+    pub fn new(fills: Fills) -> Self {
         Self {
-            strategy,
             fills,
             rate: 0.0,
             believe: BELIEVE_FALL / 2.0,
@@ -172,15 +127,7 @@ impl Law {
 
     /// Makes the next decision.
     pub fn next(&mut self, seen: &Seen) -> Next {
-        let next = match self.strategy {
-            Strategy::Fixed => Next::Sleep { ns: LONGEST_NS, wake: Wake::Nobody },
-            Strategy::Doubling => Next::Sleep { ns: self.doubled(seen.progress), wake: Wake::Nobody },
-            Strategy::Epoll => Next::Sleep { ns: IDLE_NS, wake: Wake::Each },
-            Strategy::Threshold => {
-                Next::Sleep { ns: LONGEST_NS, wake: Wake::At(self.fills.full * THRESHOLD_PERCENT / 100) }
-            }
-            Strategy::Adaptive => self.adaptive(seen),
-        };
+        let next = self.decide(seen);
         self.position = Some(seen.position);
         self.slept_ns = match next {
             Next::Drain => 0,
@@ -189,14 +136,7 @@ impl Law {
         next
     }
 
-    fn doubled(&self, progress: bool) -> u64 {
-        match progress {
-            true => DOUBLING_FROM_NS,
-            false => (self.slept_ns * 2).clamp(DOUBLING_FROM_NS, LONGEST_NS),
-        }
-    }
-
-    fn adaptive(&mut self, seen: &Seen) -> Next {
+    fn decide(&mut self, seen: &Seen) -> Next {
         let nothing_came = self.position == Some(seen.position);
         self.late_ns = seen.late_ns.max(self.late_ns - self.late_ns / FORGET_LATENESS);
         self.measure(seen);

@@ -29,7 +29,6 @@ pub mod abi {
 
 pub use consumer::{Account, Consumer, Options, Woken};
 pub use error::Error;
-pub use law::Strategy;
 pub use maps::{Maps, prepare};
 pub use ring::Record;
 pub use watch::Watch;

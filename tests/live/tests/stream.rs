@@ -14,15 +14,16 @@ use memmap2::MmapMut;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use topstat_consumer::abi::{STREAM_CUT, STREAM_FAULT, STREAM_HEAD_BYTES, stream_record};
+use topstat_consumer::law::{LONGEST_NS, Next, Wake};
 use topstat_consumer::writes::Writes;
-use topstat_consumer::{Account, Consumer, Error, Maps, Options, Record, Strategy, Woken};
+use topstat_consumer::{Account, Consumer, Error, Maps, Options, Record, Woken};
 use topstat_live::attached::runs_missed;
 use topstat_live::role::{Role, say};
 use topstat_live::{Case, Scratch, case, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(with_each_strategy_what_is_lost_is_counted, Root; EveryKernel, Gate),
+        case!(with_each_way_of_waking_what_is_lost_is_counted, Root; EveryKernel, Gate),
         case!(what_is_cut_is_counted, Root; EveryKernel),
         case!(a_payload_that_is_not_in_memory_is_said_to_be, Root; EveryKernel, Gate),
         case!(the_first_event_wakes_a_consumer_that_rests, Root; EveryKernel),
@@ -92,8 +93,21 @@ fn check(record: &Record<'_>) -> u64 {
     number
 }
 
-fn options(strategy: Strategy) -> Options {
-    Options { strategy, ..Options::default() }
+/// The ways of waking a consumer: all that a control law can ask for, and topstat's law, which uses them in turn.
+const WAYS: [(&str, Option<Wake>); 4] = [
+    ("by time alone", Some(Wake::Nobody)),
+    ("at each event", Some(Wake::Each)),
+    ("at a fill", Some(Wake::At(RING_BYTES as u64 / 8))),
+    ("adaptive", None),
+];
+
+/// A consumer that is woken up in this way of [`WAYS`].
+fn open(maps: &Maps, options: &Options, way: Option<Wake>) -> Consumer {
+    let consumer = match way {
+        Some(wake) => Consumer::with_law(maps, options, move |_| Next::Sleep { ns: LONGEST_NS, wake }),
+        None => Consumer::open(maps, options),
+    };
+    consumer.expect("a consumer")
 }
 
 /// Drains all records.
@@ -101,16 +115,16 @@ fn drain(consumer: &mut Consumer, mut each: impl FnMut(&Record<'_>)) {
     while consumer.drain(usize::MAX, &mut each).expect("drain") > 0 {}
 }
 
-fn with_each_strategy_what_is_lost_is_counted() {
+fn with_each_way_of_waking_what_is_lost_is_counted() {
     let source = Writes::load(RING_BYTES, BYTES as u32).expect("the source");
     let maps = source.maps().expect("its maps");
     let turn = pace::work(20_000, 500);
     let mut delivered = 0;
     let mut written = 0;
-    for (i, (name, strategy)) in Strategy::ALL.into_iter().enumerate() {
+    for (i, (name, way)) in WAYS.into_iter().enumerate() {
         // Without cuts more records are dropped.
-        let options = Options { cut_percent: (i % 2 == 0).then_some(60), ..options(strategy) };
-        let mut consumer = Consumer::open(&maps, &options).expect("a consumer");
+        let options = Options { cut_percent: (i % 2 == 0).then_some(60), ..Options::default() };
+        let mut consumer = open(&maps, &options, way);
         assert_eq!(consumer.account().delivered, delivered, "it knows what the one before it has delivered");
         let before = consumer.account();
         let done = AtomicU64::new(0);
@@ -271,11 +285,12 @@ pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
 
 /// Consumes the pinned ring until it is killed. It stops inside the record with the number `amid`, counted from 1; with 0 it
 /// goes on.
-fn consumer(pins: &str, marked: &str, strategy: &str, amid: &str) -> ! {
+fn consumer(pins: &str, marked: &str, way: &str, amid: &str) -> ! {
     let amid: u64 = amid.parse().expect("a number");
     let mut marks = marks(Path::new(marked));
     let maps = Maps::pinned(Path::new(pins)).expect("the pinned maps");
-    let mut consumer = Consumer::open(&maps, &options(strategy.parse().expect("a strategy"))).expect("a consumer");
+    let (_, way) = WAYS[way.parse::<usize>().expect("a number")];
+    let mut consumer = open(&maps, &Options::default(), way);
     say("ready");
     let mut seen = 0;
     loop {
@@ -307,10 +322,10 @@ fn a_killed_consumer_loses_none_uncounted() {
     let mut writer = Writer::here(&source);
     let mut killed_amid = 0;
     for kill in 0..kills {
-        let (name, _) = Strategy::ALL[kill as usize % Strategy::ALL.len()];
+        let way = (kill as usize % WAYS.len()).to_string();
         // Every other consumer is killed inside a record; the others wherever they are after this number of writes.
         let amid = if kill % 2 == 0 { 1 + kill % 7 } else { 0 };
-        let mut role = Role::start("stream-consumer", &[pins_path, path_text, name, &amid.to_string()]);
+        let mut role = Role::start("stream-consumer", &[pins_path, path_text, &way, &amid.to_string()]);
         role.expect("ready");
         let at = if amid > 0 { turn } else { turn * (1 + kill % 5) / 6 };
         writer.write(at);

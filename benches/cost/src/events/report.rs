@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The results of the turns, as tables.
 
-use topstat_consumer::Strategy;
-
+use super::strategy::Strategy;
 use super::turn::{Load, Turn, Way};
 use crate::stats::spread;
 

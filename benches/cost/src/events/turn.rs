@@ -13,7 +13,9 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use topstat_consumer::writes::Writes;
-use topstat_consumer::{Account, Consumer, Options, Strategy, Woken};
+use topstat_consumer::{Account, Options, Woken};
+
+use super::strategy::Strategy;
 
 /// The CPUs of both ends.
 pub struct Cpus {
@@ -49,8 +51,7 @@ pub struct Way {
 
 impl Way {
     pub fn name(&self) -> String {
-        let name = Strategy::ALL.iter().find(|(_, strategy)| *strategy == self.strategy).map_or("", |(name, _)| name);
-        format!("{name}{}", if self.cut { ", cut" } else { "" })
+        format!("{}{}", self.strategy.name(), if self.cut { ", cut" } else { "" })
     }
 }
 
@@ -168,8 +169,8 @@ fn produce(load: Load, mut null: &File, ms: u64, events: Option<u64>) -> Result<
 /// Consumes until `stop`, and then the rest.
 fn consume(source: &Writes, way: &Way, stop: &AtomicBool, ready: &mpsc::Sender<()>) -> Result<Turn> {
     let cut_percent = way.cut.then_some(Options::default().cut_percent).flatten();
-    let options = Options { strategy: way.strategy, cut_percent, real_time: way.real_time, ..Options::default() };
-    let mut consumer = Consumer::open(&source.maps()?, &options)?;
+    let options = Options { cut_percent, real_time: way.real_time, ..Options::default() };
+    let mut consumer = way.strategy.open(&source.maps()?, &options, way.ring_bytes)?;
     let mut turn = Turn::default();
     let _ = ready.send(());
     let cpu = thread_cpu();

@@ -2,7 +2,7 @@
 //! A simulated producer, ring buffer and scheduler. Bytes flow evenly within a piece of the load. Time passes from one event to
 //! the next: a timer, a fill that is reached, the end of a piece.
 
-use topstat_consumer::law::{Fills, Law, Next, Seen, Strategy, Wake};
+use topstat_consumer::law::{Fills, Next, Seen, Wake};
 
 /// A piece of a load: `rate` bytes per µs, for `ns`.
 #[derive(Clone, Copy, Debug)]
@@ -150,8 +150,8 @@ impl Simulation {
         progress
     }
 
-    pub fn run(mut self, strategy: Strategy) -> Outcome {
-        let mut law = Law::new(strategy, self.fills);
+    /// Runs the load to its end. `law` returns its decision, and the rate in bytes per ns by which it has decided.
+    pub fn run(mut self, mut law: impl FnMut(&Seen) -> (Next, f64)) -> Outcome {
         let mut outcome = Outcome::default();
         let (mut late_ns, mut rung) = (0, false);
         while self.now < self.end() {
@@ -163,12 +163,13 @@ impl Simulation {
             let position = (self.produced - self.dropped) as u64;
             let seen = Seen { now_ns: self.now, position, unread: self.unread as u64, progress, rung, late_ns };
             (late_ns, rung) = (0, false);
-            let Next::Sleep { ns, wake } = law.next(&seen) else {
+            let (next, rate) = law(&seen);
+            let Next::Sleep { ns, wake } = next else {
                 outcome.spins += 1;
                 continue;
             };
             outcome.sleeps += 1;
-            outcome.decisions.push((seen.unread as f64, law.rate(), seen.late_ns, ns));
+            outcome.decisions.push((seen.unread as f64, rate, seen.late_ns, ns));
             let until = self.now + ns;
             let at = match wake {
                 Wake::Nobody => None,

@@ -29,7 +29,7 @@ use topstat_consumer::consumer::now_ns;
 use topstat_consumer::{Consumer, Maps, Watch};
 use topstat_model::events::{Account, Event};
 
-pub use topstat_consumer::{Options as Consuming, Strategy};
+pub use topstat_consumer::Options as Consuming;
 
 use crate::error::Error;
 use crate::family::{Kind, Streaming};

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use topstat_kernel::events::Strategy;
 
 use super::{FILTER_OPERATORS, ListFormat, Mount, Pins, rows};
 use crate::time;
@@ -107,10 +106,6 @@ pub struct EventsArgs {
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(64..=524_288), help_heading = BUFFER)]
     pub buffer: Option<u32>,
 
-    /// When the buffer is looked into: adaptive, by the rate at which it is filled; the others are what it is compared with
-    #[arg(long, value_name = "STRATEGY", help_heading = BUFFER, default_value = "adaptive", value_parser = strategy())]
-    pub strategy: Strategy,
-
     /// How far the buffer is to be filled when it is looked into, in percent
     #[arg(long, value_name = "PERCENT", help_heading = BUFFER, value_parser = clap::value_parser!(u64).range(1..=85))]
     pub target: Option<u64>,
@@ -136,13 +131,6 @@ pub enum Direction {
     In,
     /// Written or sent
     Out,
-}
-
-fn strategy() -> impl clap::builder::TypedValueParser<Value = Strategy> {
-    use clap::builder::TypedValueParser as _;
-    let names = Strategy::ALL.map(|(name, _)| name);
-    // Each of them is one.
-    clap::builder::PossibleValuesParser::new(names).map(|name| name.parse().unwrap_or_default())
 }
 
 /// The sources, and what their events have: as they are.

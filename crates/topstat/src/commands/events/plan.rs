@@ -99,7 +99,6 @@ impl Plan {
         let choice = Choice::new(&filters, &kinds).map_err(|fault| wrong_filter("", &fault))?;
         let usual = Consuming::default();
         let consuming = Consuming {
-            strategy: args.strategy,
             target_percent: args.target.unwrap_or(usual.target_percent),
             cut_percent: usual.cut_percent.filter(|_| !args.whole),
             real_time: args.real_time,
