@@ -63,6 +63,7 @@ enum disks_op {
 };
 
 enum req_flag_bits {
+	__REQ_FUA = 17,
 	__REQ_PREFLUSH = 18,
 };
 
@@ -77,6 +78,12 @@ enum rqf_flags {
 static __always_inline u32 disks_flushes_first(struct bio *bio)
 {
 	return bio->bi_opf & 1U << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+}
+
+/* Whether a flush precedes the data, or the data have to be on the disk at the end of the request: a flush may follow them. */
+static __always_inline u32 disks_flushes(struct bio *bio)
+{
+	return disks_flushes_first(bio) || bio->bi_opf & 1U << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA);
 }
 
 /*
@@ -158,15 +165,15 @@ int BPF_PROG(disks_start, struct request *rq)
 }
 
 /*
- * Without block_io_start: a kernel thread handles a request that flushes first, but the process makes its bio before. The request
- * is known by this bio, which stays its only one, for such a request is never joined with another one.
+ * Without block_io_start: a kernel thread may handle a request with a flush before or after its data, but the process makes its bio
+ * before. The request is known by this bio, which stays its only one, for such a request is never joined with another one.
  */
 TS_GATE("tp_btf/block_getrq", disks_bio)
 
 SEC("tp_btf/block_getrq")
 int BPF_PROG(disks_bio, struct bio *bio)
 {
-	if (!disks_flushes_first(bio))
+	if (!disks_flushes(bio))
 		return 0;
 	return disks_made(host_address(bio), disks_kind(bio->bi_opf, bio, bio->bi_iter.bi_size), bio->bi_bdev->bd_disk, bio);
 }

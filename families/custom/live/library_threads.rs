@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use topstat_live::cgroup::Group;
-use topstat_live::{Case, case, eventually, note, own_cpu_time, two_cpus};
+use topstat_live::{Case, case, eventually, note, own_cpu_time, pace, two_cpus};
 use topstat_model::Field;
 
 use super::library::{Known, Sum, Worker, ns};
@@ -140,6 +140,11 @@ fn waits(sum: Sum, truth: &Account) {
     let unsure = sum.events * EACH_NS + sum.longest;
     let is_each_counted = sum.events >= truth.voluntary.saturating_sub(2) && sum.events <= truth.voluntary + 2;
     assert!(is_each_counted, "{sum:?}: {truth:?}");
+    // An emulated CPU stops between any two instructions while another one runs: the two clocks of a wait say little about each
+    // other there.
+    if pace::slowdown() > 1 {
+        return;
+    }
     assert!(sum.value <= truth.wait_ns + unsure, "{sum:?}: {truth:?}");
     if truth.involuntary == 0 {
         assert!(sum.value + unsure >= truth.wait_ns, "{sum:?}: {truth:?}");
