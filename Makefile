@@ -85,7 +85,7 @@ test: ## Install what is missing, and run what decides whether a change may land
 
 .PHONY: test-all
 test-all: ## Run every test there is, for two hours (ALL_SECONDS=600); what has passed is not run again. In target/test-all.md
-	@scripts/setup build test lint vm fuzz fresh patches
+	@scripts/setup build test lint vm fuzz fresh patches packages
 	$(CI_BUILD) --bin topstat-gate
 	@PATH="$(PYTHON_ENV)/bin:$$PATH" $(CI)/topstat-gate $(if $(AGAIN),--again) all --seconds $(ALL_SECONDS) $(ALL)
 
@@ -162,6 +162,11 @@ else
 	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(or $(CMD),$(CI)/topstat check)'
 endif
 
+.PHONY: vm-arm64
+vm-arm64: ## Tests on aarch64, cross-compiled and emulated: on 6.1 and the newest kernel
+	@scripts/setup build vm packages
+	@AS_ROOT='$(AS_ROOT)' scripts/vm-tests --arm64 --kernels 6.1,newest
+
 .PHONY: vm-test
 vm-test: ## Test the runner of other kernels itself, with real guests
 	@scripts/setup build vm
@@ -180,6 +185,8 @@ SYSUSERSDIR := $(PREFIX)/lib/sysusers.d
 DATADIR := $(PREFIX)/share/topstat
 # The units; dist/*.in with the path of the program filled in.
 UNITS = $(notdir $(basename $(wildcard dist/*.service.in dist/*.socket.in dist/*.timer.in)))
+# The same version of the program for this machine, which writes manual and completions, if the installed one is for another.
+TOPSTAT_HERE ?= $(TOPSTAT)
 # A debugger's information is ten times the program. STRIP= leaves it in.
 STRIP ?= -s
 
@@ -213,11 +220,11 @@ install: ## Install the program with its manual, completions and units below PRE
 	install -D -m 755 $(STRIP) $(TOPSTAT) $(DESTDIR)$(BINDIR)/topstat
 	@scripts/install-docs $(DESTDIR)$(DOCDIR)
 	install -d $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR)
-	$(TOPSTAT) completions bash >$(DESTDIR)$(BASHDIR)/topstat
-	$(TOPSTAT) completions zsh >$(DESTDIR)$(ZSHDIR)/_topstat
-	$(TOPSTAT) completions fish >$(DESTDIR)$(FISHDIR)/topstat.fish
+	$(TOPSTAT_HERE) completions bash >$(DESTDIR)$(BASHDIR)/topstat
+	$(TOPSTAT_HERE) completions zsh >$(DESTDIR)$(ZSHDIR)/_topstat
+	$(TOPSTAT_HERE) completions fish >$(DESTDIR)$(FISHDIR)/topstat.fish
 	@# The pages are those of the program that is installed: it writes them itself.
-	pages=$$(mktemp -d) && trap 'rm -r "$$pages"' EXIT && $(TOPSTAT) man "$$pages" >/dev/null && for page in "$$pages"/*; do \
+	pages=$$(mktemp -d) && trap 'rm -r "$$pages"' EXIT && $(TOPSTAT_HERE) man "$$pages" >/dev/null && for page in "$$pages"/*; do \
 		install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
 	install -d $(DESTDIR)$(UNITDIR)
 	for unit in $(UNITS); do \

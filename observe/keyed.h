@@ -323,8 +323,8 @@ TS_APART int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 	o->keyed.sample = sample;
 	o->key = *key;
 	id = keyed_id(hash, incarnation, place);
-	ts_wmb(); /* a CPU that sees the tag sees no field of an earlier object */
-	ts_write((&b->lock)[ts_bound(way + 1, KEYED_WAYS)], id); /* tag[way], in a form that the verifier believes */
+	/* a CPU that sees the tag sees no field of an earlier object */
+	ts_publish((&b->lock)[ts_bound(way + 1, KEYED_WAYS)], id); /* tag[way], in a form that the verifier believes */
 	KEYED_BEGUN(o, hash);
 	obs_object_begin(&o->keyed.object, sample, id);
 	return 1;

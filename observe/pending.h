@@ -73,8 +73,7 @@ TS_INLINE int pending_put_in(struct pending_bucket *b, const struct pending *put
 		old->when = p->when;
 		ts_write(p->who, put->who);
 		ts_write(p->when, put->when);
-		ts_wmb(); /* pairs with pending_find_in(): a reader that sees the key sees the other fields */
-		ts_write(p->key, put->key);
+		ts_publish(p->key, put->key); /* pairs with pending_find_in(): a reader that sees the key sees the other fields */
 		return 1;
 	}
 	return 0;

@@ -28,11 +28,9 @@ pub fn find() -> Result<PathBuf> {
 pub fn flags(includes: &[&Path]) -> Result<Vec<String>> {
     let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "x86",
+        "aarch64" => "arm64",
         "s390x" => "s390",
-        other => bail!(
-            "no eBPF programs for architecture {other}: CPUs of one window need their stores seen in order, for which \
-             eBPF has no instructions before Linux 6.15 (engine/include/topstat/platform.h); build on x86_64 or s390x"
-        ),
+        other => bail!("no eBPF programs for architecture {other}: topstat knows x86_64, aarch64 and s390x"),
     };
     let mut flags: Vec<String> = includes.iter().map(|folder| format!("-I{}", folder.display())).collect();
     flags.extend([
@@ -46,9 +44,9 @@ pub fn flags(includes: &[&Path]) -> Result<Vec<String>> {
     // The objects name their sources in lines of BTF. Builds in two folders are to have equal bytes.
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize()?;
     flags.push(format!("-ffile-prefix-map={}/=", root.display()));
-    // Debian keeps <asm/types.h>, which <linux/bpf.h> includes, in the host's own folder.
-    let target = env::var("CARGO_CFG_TARGET_ARCH")?;
-    let multiarch = PathBuf::from(format!("/usr/include/{target}-linux-gnu"));
+    // Debian keeps <asm/types.h>, which <linux/bpf.h> includes, in a folder of the machine's. It defines the same types for each
+    // architecture.
+    let multiarch = PathBuf::from(format!("/usr/include/{}-linux-gnu", env::consts::ARCH));
     if multiarch.exists() {
         flags.push(format!("-I{}", multiarch.display()));
     }

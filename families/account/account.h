@@ -233,7 +233,6 @@ struct account_section {
 	u64 ran_from; /* A5: the rings' ends when the instant was written */
 	u64 dead_from;
 	u64 claim;
-	u64 fence;
 	u64 address;
 	u64 gone; /* threads that ended before they were read: see `dead` */
 	u64 next; /* the CPU to go on with */

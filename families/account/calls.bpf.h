@@ -31,8 +31,7 @@ int precise_choose(struct bpf_iter__task *ctx)
 	t->in = task->__state ? ACCOUNT_IN_KERNEL : ACCOUNT_IN_USER;
 	t->mark = precise_net(&t->own);
 	t->own.user = 0;
-	ts_wmb();
-	ts_write(t->own.exact, exact ? t->mark + 1 : 0);
+	ts_publish(t->own.exact, exact ? t->mark + 1 : 0);
 	return 0;
 }
 

@@ -20,8 +20,7 @@ static __always_inline void precise_enter(struct account_cpu *c)
 
 static __always_inline void precise_leave(struct account_cpu *c)
 {
-	ts_wmb();
-	ts_write(c->seq, c->seq + 1);
+	ts_publish(c->seq, c->seq + 1);
 }
 
 /* Unique unless a pid is used again within a microsecond, or 50 days later to the microsecond. */
@@ -50,8 +49,7 @@ static __always_inline void precise_open(struct task_struct *task)
 		t->in = ACCOUNT_IN_KERNEL; /* it leaves the kernel at the end of a system call */
 	}
 	precise_kernel(&t->base, task);
-	ts_wmb();
-	ts_write(t->id, precise_id(task));
+	ts_publish(t->id, precise_id(task));
 }
 
 /* A1: the thread leaves a CPU for the first time since the instant T was written. */
@@ -144,8 +142,7 @@ static __noinline int precise_keep_cpu(struct account_cpu *c, u64 T)
 		c->kept.idle += before;
 	else if (c->running == ACCOUNT_RUNS_UNOWNED)
 		c->kept.unowned += before;
-	ts_wmb();
-	ts_write(c->kept_at, T);
+	ts_publish(c->kept_at, T);
 	return 0;
 }
 

@@ -42,12 +42,6 @@ static __always_inline struct account_section *precise_section(void)
 	return bpf_map_lookup_elem(&section, &zero);
 }
 
-/* All loads and stores before this are done before those after it. */
-static __always_inline void precise_fence(struct account_section *s)
-{
-	__sync_fetch_and_add(&s->fence, 1);
-}
-
 /*
  * Begins a snapshot: chooses the instant (A2), and waits until it has passed. Argument: how long the reader's claim on the
  * instant lasts, in ns. If the reader has died, other readers go on after that time.
@@ -95,7 +89,7 @@ int precise_finish(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!s)
 		return ACCOUNT_FAULT;
-	precise_fence(s);
+	ts_fence();
 	mine = ts_read(control.instant) == s->instant;
 	ts_cas(&control.claim, s->claim, 0);
 	return mine ? ACCOUNT_DONE : ACCOUNT_CLAIMED;
@@ -147,11 +141,11 @@ __noinline int precise_look(u32 cpu)
 	if (!s || !row || !c)
 		return ACCOUNT_FAULT;
 	T = s->instant;
-	precise_fence(s);
+	ts_fence();
 	seq = ts_read(c->seq);
 	if (seq & 1)
 		return ACCOUNT_LATE;
-	precise_fence(s);
+	ts_fence();
 	row->since = c->since;
 	row->thread = row->id = row->assumed = 0;
 	row->start = c->start;
@@ -194,7 +188,7 @@ __noinline int precise_look(u32 cpu)
 	row->irq = c->own.irq - c->start_irq;
 	row->softirq = c->own.softirq - c->start_softirq;
 	row->start_steal = c->start_steal;
-	precise_fence(s);
+	ts_fence();
 	return ts_read(c->seq) == seq ? ACCOUNT_DONE : ACCOUNT_LATE;
 }
 
@@ -274,7 +268,7 @@ __noinline int precise_thread(u64 thread, u64 id, u32 cpu)
 		return 0;
 	row = &s->row[ts_bound(s->rows, ACCOUNT_ROWS - 1)];
 	ts_peek(&row->times.own, sizeof(row->times.own), thread + offsetof(struct account_thread, own));
-	precise_fence(s);
+	ts_fence();
 	if (ts_peek(&s->thread, sizeof(s->thread), thread) || s->thread.id != id) {
 		s->gone++;
 		return 0;
@@ -291,7 +285,7 @@ __noinline int precise_thread(u64 thread, u64 id, u32 cpu)
 	}
 	row->id = id;
 	precise_who(&row->who, task);
-	precise_fence(s);
+	ts_fence();
 	if (ts_peek(&still, sizeof(still), thread + offsetof(struct account_thread, id)) || still != id) {
 		s->gone++;
 		return 0;
@@ -340,10 +334,10 @@ __noinline int precise_entry(u64 number)
 	if (!entry || !s)
 		return 0;
 	found = ts_read(entry->number);
-	precise_fence(s);
+	ts_fence();
 	thread = entry->thread;
 	id = entry->id;
-	precise_fence(s);
+	ts_fence();
 	if (ts_read(entry->number) != found || found > number)
 		s->overrun++;
 	else if (found == number)

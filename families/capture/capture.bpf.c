@@ -39,6 +39,33 @@ static __always_inline int capture_foreign(struct task_struct *task)
 
 	return bpf_core_field_exists(t->thread_info.status) && t->thread_info.status & TS_COMPAT;
 }
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	unsigned long regs[31];
+	unsigned long orig_x0;
+	int syscallno;
+} CORE;
+#define NUMBER(regs) ((u32)(regs)->syscallno)
+#define FIRST(regs) ((regs)->orig_x0)
+#define SECOND(regs) ((regs)->regs[1])
+
+/* A thread of 32 bits: its numbers mean other system calls. */
+struct thread_info___compat {
+	unsigned long flags;
+} CORE;
+
+struct task_struct___compat {
+	struct thread_info___compat thread_info;
+} CORE;
+
+#define TIF_32BIT 22
+
+static __always_inline int capture_foreign(struct task_struct *task)
+{
+	struct task_struct___compat *t = (void *)task;
+
+	return t->thread_info.flags >> TIF_32BIT & 1;
+}
 #elif defined(__TARGET_ARCH_s390)
 struct pt_regs {
 	unsigned long orig_gpr2;

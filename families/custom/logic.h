@@ -316,8 +316,8 @@ TS_APART int custom_displace(u32 place)
 	obs_forget(CUSTOM_SAMPLE, o->keyed.object.self);
 	ts_write(o->reserved, CUSTOM_FOR_WINNERS);
 	ts_write(o->keyed.ended, host_jiffies());
-	ts_wmb(); /* pairs with the swap of the tag in keyed_take_free() */
-	ts_write((&b->lock)[ts_bound(way + 1, KEYED_WAYS)], KEYED_ENDED);
+	/* pairs with the swap of the tag in keyed_take_free() */
+	ts_publish((&b->lock)[ts_bound(way + 1, KEYED_WAYS)], KEYED_ENDED);
 	return 1;
 }
 

@@ -23,8 +23,7 @@ TS_INLINE void net_udp_begin(struct net_udp *u, u32 side, u16 local, u32 netns, 
 	ts_write(u->netns, netns);
 	if (is_kernels)
 		(void)ts_cas(&u->claim, 0, NET_OVER);
-	ts_wmb();
-	(void)ts_cas(&u->side, 0, side + 1);
+	(void)ts_cas(&u->side, 0, side + 1); /* a CPU that sees `side` sees the other fields */
 }
 
 TS_INLINE void net_add(struct net_counters *used, const struct net_datagram *d)
@@ -197,8 +196,7 @@ TS_INLINE int net_udp_push_all(struct net_udp *u)
 TS_INLINE void net_udp_over(struct net_udp *u)
 {
 	net_udp_push_all(u);
-	ts_wmb();
-	ts_write(u->claim, NET_OVER);
+	ts_publish(u->claim, NET_OVER);
 }
 
 TS_INLINE void net_udp_let_go(struct net_udp *u)

@@ -1,7 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Samples the kernel's stacks: a perf event on each CPU runs the program. */
 #include "observe/host.h"
+#if defined(__TARGET_ARCH_arm64)
+/* <linux/bpf_perf_event.h> includes the registers of the machine that builds, which may be another one. */
+struct bpf_perf_event_data {
+	struct {
+		u64 regs[31];
+		u64 sp;
+		u64 pc;
+		u64 pstate;
+	} regs;
+	u64 sample_period;
+	u64 addr;
+};
+#else
 #include <linux/bpf_perf_event.h>
+#endif
 #include "observe/process.bpf.h"
 #include "netstack.h"
 
@@ -58,6 +72,8 @@ static __always_inline int in_user_space(struct bpf_perf_event_data *ctx)
 {
 #if defined(__TARGET_ARCH_x86)
 	return ctx->regs.cs & 3;
+#elif defined(__TARGET_ARCH_arm64)
+	return (ctx->regs.pstate & 0xf) == 0; /* PSR_MODE_EL0t */
 #else
 	return (ctx->regs.psw.mask & 0x0001000000000000ULL) != 0; /* PSW_MASK_PSTATE */
 #endif
@@ -141,7 +157,6 @@ int netstack_sample(struct bpf_perf_event_data *ctx)
 		sample(ctx, s, &c->bank[1], &stacks_1, &samples_1);
 	else
 		sample(ctx, s, &c->bank[0], &stacks_0, &samples_0);
-	ts_wmb();
-	c->left++;
+	ts_publish(c->left, c->left + 1);
 	return 0;
 }

@@ -384,7 +384,8 @@ fn number(length: usize) -> u32 {
 
 /// A name of the kernel, up to the first zero.
 fn text(name: &[std::ffi::c_char]) -> String {
-    let bytes: Vec<u8> = name.iter().map(|c| c.cast_unsigned()).take_while(|byte| *byte != 0).collect();
+    let bytes: Vec<u8> =
+        name.iter().map(|c| u8::from_ne_bytes(c.to_ne_bytes())).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

@@ -16,6 +16,13 @@ struct pt_regs {
 #define FIRST(regs) ((regs)->di)
 #define SECOND(regs) ((regs)->si)
 #define THIRD(regs) ((regs)->dx)
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	unsigned long regs[31];
+} CORE;
+#define FIRST(regs) ((regs)->regs[0])
+#define SECOND(regs) ((regs)->regs[1])
+#define THIRD(regs) ((regs)->regs[2])
 #elif defined(__TARGET_ARCH_s390)
 struct pt_regs {
 	unsigned long orig_gpr2;

@@ -64,8 +64,7 @@ TS_INLINE u32 ts_keep_begin(struct ts_table *t, const struct ts_tick *tick, u64 
 	kept = ts_kept_of(t->place, slot - 1);
 	if (!kept)
 		return 0;
-	ts_write(kept->id, 0);
-		ts_wmb(); /* a reader that sees the new copy must not take it for the old one */
+	ts_retract(kept->id, 0); /* a reader that sees the new copy must not take it for the old one */
 	if (!ts_keep_copy(&kept->window, obj, view)) {
 		ts_turn_away(t, tick, ts_kept_mark(id), ~0ULL, TS_DYNAMIC);
 		ts_remove_node(t, ts_entry(t, slot - 1, mask)->pos, mask);
@@ -82,8 +81,7 @@ TS_INLINE void ts_keep_end(struct ts_table *t, const struct ts_tick *tick, u32 s
 
 	if (!kept)
 		return;
-	ts_wmb(); /* pairs with ts_evaluate_kept() */
-	ts_write(kept->id, id);
+	ts_publish(kept->id, id); /* pairs with ts_evaluate_kept() */
 	ts_refresh_kept(t, tick, slot - 1, view, &v);
 }
 

@@ -6,7 +6,8 @@
  * A platform gives the engine these functions and attributes:
  *
  *   ts_add(p, v)           atomic p += v, without a result; on any CPU, in any context
- *   ts_cas(p, old, new)    atomic compare and swap of a u64; true when it has swapped
+ *   ts_cas(p, old, new)    atomic compare and swap of a u64; true when it has swapped, and then ordered after all loads and stores
+ *                          before it, and before those after it
  *   ts_cas32(p, old, new)  atomic compare and swap of a u32; missing where eBPF has no atomics that return the old value
  *   ts_claim(p)            try to take a u64 flag of this CPU; never waits. The callers are contexts of one CPU that
  *                          interrupt or preempt each other
@@ -14,8 +15,11 @@
  *   ts_read(x), ts_write(x, v)
  *                          a load or store that the compiler neither repeats nor tears; for all memory that another CPU
  *                          or an interrupt may access at the same time
- *   ts_wmb()               all CPUs see the stores before it before the stores after it. It pairs with ts_rmb(), or with a
- *                          dependency
+ *   ts_publish(x, v)       ts_write(x, v) of a u32 or u64 that all CPUs see after the stores before it. It pairs with ts_rmb() after
+ *                          the load of `x`, or with a dependency
+ *   ts_retract(x, v)       ts_write(x, v) of a u64 that all CPUs see before the stores after it
+ *   ts_wmb()               all CPUs see the stores before it before the stores after it: for words of which the eBPF verifier does not
+ *                          know that they are aligned, as ts_publish() and ts_retract() need
  *   ts_rmb()               the loads before it are done before the loads after it
  *   ts_bound(i, mask)      i & mask, in a form that the eBPF verifier believes
  *   ts_times(i, size)      i * size, in a form that the eBPF verifier believes; `size` is constant when the program is loaded
@@ -62,15 +66,31 @@
 #define ts_read(x) (*(volatile typeof(x) *)&(x))
 #define ts_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
 /*
- * eBPF had no fences before 6.15 (880442305a39, "bpf: Introduce load-acquire and store-release instructions"), and compilers of
- * that time have no fences either. An architecture whose CPUs keep the order of loads and the order of stores needs no fence:
- * there, only the compiler must not reorder.
+ * All loads and stores before it are done before those after it. eBPF has no fences. An atomic instruction that returns the old
+ * value is one on every architecture: it is ordered as the kernel's atomic operations with a result. The word that it exchanges
+ * is on the stack, in the cache of this CPU. Not inlined: each call would add a word to the caller's stack, of which the verifier
+ * allows 512 bytes over all callers.
  */
-#if !defined(__TARGET_ARCH_x86) && !defined(__TARGET_ARCH_s390)
-#error "topstat's eBPF needs an architecture that keeps the order of loads and of stores: x86 or s390"
+TS_NOINLINE void ts_fence(void)
+{
+	u64 word = 0, other = 0;
+
+	asm volatile("%[other] = xchg_64(%[word] + 0, %[other])" : [other] "+r"(other) : [word] "r"(&word) : "memory");
+}
+
+#if defined(__TARGET_ARCH_x86) || defined(__TARGET_ARCH_s390)
+/* CPUs of these architectures keep the order of loads and the order of stores: only the compiler must not reorder. */
+#define ts_barrier() asm volatile("" ::: "memory")
+#define ts_publish(x, v) ({ ts_barrier(); (void)ts_write(x, v); })
+#define ts_retract(x, v) ({ (void)ts_write(x, v); ts_barrier(); })
+#else
+#define ts_barrier() ts_fence()
+/* An exchange is a fence as well, and takes neither a call nor a word of the stack. */
+#define ts_publish(x, v) ((void)__sync_lock_test_and_set(&(x), (v)))
+#define ts_retract(x, v) ts_publish(x, v)
 #endif
-#define ts_wmb() asm volatile("" ::: "memory")
-#define ts_rmb() asm volatile("" ::: "memory")
+#define ts_wmb() ts_barrier()
+#define ts_rmb() ts_barrier()
 #define ts_add(p, v) ((void)__sync_fetch_and_add((p), (v)))
 
 TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
@@ -90,8 +110,7 @@ TS_INLINE int ts_claim(u64 *p)
 
 TS_INLINE void ts_release(u64 *p)
 {
-	ts_wmb();
-	ts_write(*p, 0);
+	ts_publish(*p, 0);
 }
 
 /* In assembly: the compiler drops a mask that it can prove needless. The verifier proves less, and then refuses the access. */
@@ -140,6 +159,8 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #define ts_write(x, v) WRITE_ONCE(x, v)
 #define ts_wmb() smp_wmb()
 #define ts_rmb() smp_rmb()
+#define ts_publish(x, v) smp_store_release(&(x), (v))
+#define ts_retract(x, v) ({ WRITE_ONCE(x, v); smp_wmb(); })
 #define ts_add(p, v) atomic64_add((v), (atomic64_t *)(p))
 #define ts_cas(p, old, new_value) (cmpxchg64((p), (old), (new_value)) == (old))
 #define ts_cas32(p, old, new_value) (cmpxchg((p), (old), (new_value)) == (old))
@@ -178,6 +199,8 @@ typedef int64_t s64;
 #define ts_write(x, v) ({ TS_STEP(); __atomic_store_n(&(x), (v), __ATOMIC_RELAXED); })
 #define ts_wmb() __atomic_thread_fence(__ATOMIC_RELEASE)
 #define ts_rmb() __atomic_thread_fence(__ATOMIC_ACQUIRE)
+#define ts_publish(x, v) ({ TS_STEP(); __atomic_store_n(&(x), (v), __ATOMIC_RELEASE); })
+#define ts_retract(x, v) ({ ts_write(x, v); __atomic_thread_fence(__ATOMIC_RELEASE); })
 #define ts_add(p, v) ({ TS_STEP(); (void)__atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST); })
 
 TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)

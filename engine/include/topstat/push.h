@@ -47,8 +47,8 @@ TS_INLINE void ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *
 		ts_miss_begin(t, tick);
 		ts_window_begin(&t->total, tick);
 	}
-	ts_wmb(); /* a push that interrupts this and finds the bank up to date, finds its ticks up to date */
-	bank->generation = generation;
+	/* a push that interrupts this and finds the bank up to date, finds its ticks up to date */
+	ts_publish(bank->generation, generation);
 	/* The nanosecond clock has moved at every call. */
 	bank->now = precise ? ~0ULL : now;
 }

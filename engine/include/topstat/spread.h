@@ -80,11 +80,9 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
 		ts_write(w->fading_first, first);
 		ts_write(w->fading_last, TS_FRACTIONS - 1);
 		ts_write(w->fading_step, ((fading << 8) + spread - 1) / spread);
-		ts_wmb(); /* W8: pairs with ts_window_now() */
-		ts_write(w->base, w->base + recent);
+		ts_publish(w->base, w->base + recent); /* W8: pairs with ts_window_now() */
 	}
-	ts_wmb(); /* W9: pairs with ts_window_peek() */
-	ts_write(w->done, ts_done(tick->slide, marks));
+	ts_publish(w->done, ts_done(tick->slide, marks)); /* W9: pairs with ts_window_peek() */
 	return 0;
 }
 
@@ -127,8 +125,7 @@ TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, 
 	}
 	if (ago > TS_SLIDES) {
 		ts_write(w->base, w->base + amount0 + amount1);
-		ts_wmb(); /* W9: pairs with ts_window_peek() */
-		ts_write(w->done, done);
+		ts_publish(w->done, done); /* W9: pairs with ts_window_peek() */
 		return 0;
 	}
 	mark = ts_window_mark(w, tick, ago);
@@ -144,11 +141,9 @@ TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, 
 		ts_write(w->fading_first, 0);
 		ts_write(w->fading_last, TS_FRACTIONS - 1);
 		ts_write(w->fading_step, ((fading << 8) + TS_FRACTIONS - 1) / TS_FRACTIONS);
-		ts_wmb(); /* W8: pairs with ts_window_now() */
-		ts_write(w->base, w->base + amount0 + amount1);
+		ts_publish(w->base, w->base + amount0 + amount1); /* W8: pairs with ts_window_now() */
 	}
-	ts_wmb(); /* W9: pairs with ts_window_peek() */
-	ts_write(w->done, ts_done(tick->slide, marks | 1U << ago));
+	ts_publish(w->done, ts_done(tick->slide, marks | 1U << ago)); /* W9: pairs with ts_window_peek() */
 	return 0;
 }
 

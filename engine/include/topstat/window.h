@@ -274,10 +274,8 @@ TS_APART int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 		ts_write(w->fading_last, last);
 		ts_write(w->fading_step, ((fading << 8) + spread - 1) / spread);
 	}
-	ts_wmb(); /* W8: pairs with ts_window_now() */
-	ts_write(w->base, (sum0 >> 8) + (sum1 >> 8));
-	ts_wmb(); /* W9: pairs with ts_window_peek() */
-	ts_write(w->done, ts_done(slide, marks));
+	ts_publish(w->base, (sum0 >> 8) + (sum1 >> 8)); /* W8: pairs with ts_window_now() */
+	ts_publish(w->done, ts_done(slide, marks)); /* W9: pairs with ts_window_peek() */
 	return 0;
 }
 

@@ -84,7 +84,6 @@ const KNOWN: &[Known] = known! {
     SYS_recvmsg "recvmsg" [EINTR ENOMEM] Name;
     SYS_epoll_create1 "epoll_create1" [EMFILE ENOMEM] Name;
     SYS_epoll_ctl "epoll_ctl" [ENOMEM] Name;
-    SYS_epoll_wait "epoll_wait" [EINTR] Name;
     SYS_epoll_pwait "epoll_pwait" [EINTR] Name;
     SYS_ppoll "ppoll" [EINTR ENOMEM] Name;
     SYS_clone3 "clone3" [EAGAIN ENOMEM] Name;
@@ -109,10 +108,13 @@ const FURTHER: &[Known] = known! {
     SYS_readlink "readlink" [ENOMEM] Path(0);
     SYS_chmod "chmod" [EIO] Path(0);
     SYS_poll "poll" [EINTR ENOMEM] Name;
+    SYS_epoll_wait "epoll_wait" [EINTR] Name;
     SYS_signalfd4 "signalfd4" [EMFILE] Name;
 };
 #[cfg(not(target_arch = "x86_64"))]
-const FURTHER: &[Known] = &[];
+const FURTHER: &[Known] = known! {
+    SYS_epoll_pwait "epoll_wait" [EINTR] Name;
+};
 
 fn known(number: libc::c_long) -> Option<&'static Known> {
     KNOWN.iter().chain(FURTHER).find(|known| known.number == number)

@@ -42,12 +42,15 @@ $bb cut -d' ' -f1 /proc/uptime >$share/ready.new
 $bb mv $share/ready.new $share/ready
 
 if [ "$mode" = shell ]; then
+    tty=/dev/ttyS0
+    [ ! -e /dev/ttyAMA0 ] || tty=/dev/ttyAMA0
     # shellcheck disable=SC1091 # it sets the environment
     . $share/0.sh
     # shellcheck disable=SC2086 # words, not one
-    [ -z "$tty_size" ] || $bb stty $tty_size </dev/ttyS0
-    echo "topstat-vm: $($bb uname -r), changes are lost at exit" >/dev/ttyS0
-    $bb setsid -c "${SHELL:-/bin/sh}" -i </dev/ttyS0 >/dev/ttyS0 2>&1
+    [ -z "$tty_size" ] || $bb stty $tty_size <$tty
+    echo "topstat-vm: $($bb uname -r), changes are lost at exit" >$tty
+    # shellcheck disable=SC2094 # a terminal, both ways
+    $bb setsid -c "${SHELL:-/bin/sh}" -i <$tty >$tty 2>&1
     finish
 fi
 

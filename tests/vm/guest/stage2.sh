@@ -8,7 +8,7 @@
 bb=/run/topstat-vm/busybox
 share=/run/topstat-vm/share
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-cgroup='' modules='' config='' init=''
+cgroup='' modules='' config='' init='' host='' work=''
 # shellcheck disable=SC1091 # written for each guest: it sets these
 . $share/settings
 
@@ -31,6 +31,15 @@ $bb ln -sf /proc/self/fd /dev/fd
 $bb ln -sf /proc/self/fd/0 /dev/stdin
 $bb ln -sf /proc/self/fd/1 /dev/stdout
 $bb ln -sf /proc/self/fd/2 /dev/stderr
+
+# A guest of another architecture has a root of its own. It gets the host's folder in which the commands run.
+if [ -n "$host" ]; then
+    over=/run/topstat-vm/over
+    $bb mkdir -p "$host" "$work" $over/upper $over/work
+    $bb mount -t virtiofs -o ro host "$host" || die "cannot mount the host's root"
+    $bb mount -t overlay -o "lowerdir=$host$work,upperdir=$over/upper,workdir=$over/work" overlay "$work" ||
+        die "cannot mount an overlay on $work"
+fi
 
 case $cgroup in
 v2) mnt cgroup2 /sys/fs/cgroup nsdelegate ;;

@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::Unavailable;
+use crate::cache::Cache;
+use crate::qemu::Arch;
 
 /// The suites of the host's main source that are searched for kernels, beside the host's own suites. A suite that the mirror
 /// does not have (any more) is skipped.
@@ -42,12 +44,13 @@ pub struct Package {
 #[derive(Debug)]
 pub struct Apt {
     dir: PathBuf,
+    arch: Arch,
 }
 
 impl Apt {
-    /// Prepares the state in `dir`, and updates old package lists; `update` asks for the latest.
-    pub fn open(dir: PathBuf, update: bool) -> Result<Self> {
-        let apt = Self { dir };
+    /// Prepares the state for packages of an architecture, and updates old package lists; `update` asks for the latest.
+    pub fn open(cache: &Cache, arch: Arch, update: bool) -> Result<Self> {
+        let apt = Self { dir: cache.apt(arch), arch };
         for sub in ["state/lists/partial", "cache/archives/partial"] {
             let path = apt.dir.join(sub);
             fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
@@ -102,6 +105,8 @@ impl Apt {
                 format!("Dir::Cache::srcpkgcache={dir}/cache/srcpkgcache.bin"),
                 // The folder may not be readable by apt's download user.
                 "APT::Sandbox::User=root".to_owned(),
+                format!("APT::Architecture={}", self.arch.name()),
+                format!("APT::Architectures={}", self.arch.name()),
                 // Only names and versions are needed.
                 "Acquire::Languages=none".to_owned(),
                 "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
@@ -153,16 +158,41 @@ impl Apt {
         if !output.status.success() {
             return Err(unreachable_debian(&format!("apt-get download {name}={version}"), &output));
         }
-        for entry in fs::read_dir(downloads.path())? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|ext| ext == "deb") {
-                let status =
-                    Command::new("dpkg-deb").arg("-x").args([&path, into]).status().context("cannot run dpkg-deb")?;
-                ensure!(status.success(), "cannot unpack {}: dpkg-deb failed ({status})", path.display());
-            }
-        }
-        Ok(())
+        unpack_all(downloads.path(), into)
     }
+
+    /// Downloads packages of a suite with all that they depend on, and unpacks them into `into`. Their scripts are not run.
+    pub fn unpack_with_dependencies(&self, names: &[&str], suite: &str, into: &Path) -> Result<()> {
+        eprintln!("topstat-vm: downloading {} for {}", names.join(", "), self.arch.name());
+        let downloads = tempfile::tempdir_in(&self.dir).context("cannot create a folder for downloads")?;
+        fs::create_dir(downloads.path().join("partial"))?;
+        let output = self
+            .command("apt-get")
+            .args(["-q", "--yes", "--no-install-recommends", "--download-only"])
+            .args(["-o", &format!("APT::Default-Release={suite}")])
+            .args(["-o", &format!("Dir::Cache::archives={}", downloads.path().display())])
+            .arg("install")
+            .args(names)
+            .output()
+            .context("cannot run apt-get")?;
+        if !output.status.success() {
+            return Err(unreachable_debian(&format!("apt-get install {}", names.join(" ")), &output));
+        }
+        unpack_all(downloads.path(), into)
+    }
+}
+
+/// Unpacks the packages of a folder. Debian's base-files comes first: it has the links /bin, /lib and /sbin.
+fn unpack_all(folder: &Path, into: &Path) -> Result<()> {
+    let mut packages: Vec<PathBuf> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    packages.retain(|path| path.extension().is_some_and(|ext| ext == "deb"));
+    packages
+        .sort_by_key(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("base-files_")));
+    for path in packages {
+        let status = Command::new("dpkg-deb").arg("-x").args([&path, into]).status().context("cannot run dpkg-deb")?;
+        ensure!(status.success(), "cannot unpack {}: dpkg-deb failed ({status})", path.display());
+    }
+    Ok(())
 }
 
 /// The package with the highest version, by Debian's rules of comparing versions.

@@ -4,8 +4,9 @@
 //! ```text
 //! <cache>/fetch.lock                held by a process that uses apt, fetches or cleans
 //! <cache>/build.lock                held by a process that builds the debug tier's kernel or cleans
-//! <cache>/apt/                      private state of apt: sources, lists, downloads
-//! <cache>/series/<series>.json      the kernel of a series: package, version, release
+//! <cache>/apt/                      private state of apt: sources, lists, downloads; apt-arm64/ for the other architecture
+//! <cache>/series/<series>.json      the kernel of a series: package, version, release; <series>-arm64.json
+//! <cache>/root-arm64/               the root of guests of arm64
 //! <cache>/kernels/<release>/        vmlinuz, config, kernel.json, boot-modules/*.ko, lib/modules/<release>/
 //! <cache>/kernels/debug-<hash>/     these files for the debug tier, with build.log
 //! ```
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fs4::FileExt;
+
+use crate::qemu::Arch;
 
 /// The cache's folder.
 #[derive(Debug, Clone)]
@@ -61,9 +64,14 @@ impl Cache {
         &self.root
     }
 
-    /// The folder of the private apt state.
-    pub fn apt(&self) -> PathBuf {
-        self.root.join("apt")
+    /// The folder of the private apt state for packages of an architecture.
+    pub fn apt(&self, arch: Arch) -> PathBuf {
+        self.root.join(of("apt", arch))
+    }
+
+    /// The root of guests that can't have the host's, since they are of another architecture.
+    pub fn guest_root(&self, arch: Arch) -> PathBuf {
+        self.root.join(of("root", arch))
     }
 
     /// The folder with one folder per kernel.
@@ -71,9 +79,9 @@ impl Cache {
         self.root.join("kernels")
     }
 
-    /// The file that names the kernel of `series`.
-    pub fn series_file(&self, series: &str) -> PathBuf {
-        self.root.join("series").join(format!("{series}.json"))
+    /// The file that names the kernel of `series` for an architecture.
+    pub fn series_file(&self, series: &str, arch: Arch) -> PathBuf {
+        self.root.join("series").join(of(series, arch) + ".json")
     }
 
     /// Waits for the lock of `work`, and takes it.
@@ -99,6 +107,14 @@ impl Cache {
             .prefix("new-")
             .tempdir_in(&self.root)
             .with_context(|| format!("cannot create a folder in {}", self.root.display()))
+    }
+}
+
+/// The name of what an architecture has of its own; the host's architecture has the plain name.
+fn of(name: &str, arch: Arch) -> String {
+    match arch {
+        Arch::Amd64 => name.to_owned(),
+        Arch::Arm64 => format!("{name}-{}", arch.name()),
     }
 }
 

@@ -95,7 +95,7 @@ fn build_locked(cache: &Cache) -> Result<Kernel> {
     fs::create_dir(scratch.path().join("boot-modules"))?;
     fs::remove_dir_all(&tree)?;
     let dir = cache.kernels().join(format!("{PREFIX}{version}-{}", config_hash()));
-    Kernel { package: SOURCE_PACKAGE.to_owned(), version, release, dir: dir.clone() }.install(scratch, dir)
+    Kernel { package: SOURCE_PACKAGE.to_owned(), version, release, dir: dir.clone(), root: None }.install(scratch, dir)
 }
 
 fn make(tree: &Path, log: &Path, arguments: &[&str]) -> Result<()> {

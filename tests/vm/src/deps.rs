@@ -42,6 +42,10 @@ const DEBUG: &[Need] = &[
 const DEBUG_HEADERS: &[(&str, &str)] =
     &[("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/linux/types.h", "libc6-dev")];
 
+/// QEMU for guests of arm64, and its package. Only such guests need it.
+pub const QEMU_ARM64: &str = "qemu-system-aarch64";
+const QEMU_ARM64_PACKAGE: &str = "qemu-system-arm";
+
 /// Debian's keys, with which apt verifies other suites.
 const KEYRING_PACKAGE: &str = "debian-archive-keyring";
 
@@ -124,6 +128,14 @@ pub fn systemd() -> Result<PathBuf> {
     found.ok_or_else(|| {
         Unavailable(format!("{SYSTEMD} is missing; install it: apt-get install {SYSTEMD_PACKAGE}")).into()
     })
+}
+
+/// The error says how to get QEMU for guests of arm64, if it is missing.
+pub fn check_arm64() -> Result<()> {
+    if find(QEMU_ARM64).is_none() {
+        bail!(Unavailable(format!("{QEMU_ARM64} is missing; install it: apt-get install {QEMU_ARM64_PACKAGE}")));
+    }
+    Ok(())
 }
 
 /// The error lists what is missing for building the debug tier's kernel.

@@ -38,6 +38,9 @@ const SETTLE_S: u32 = 5;
 const RUN_PARENT: &str = "/tmp";
 const RUN_PREFIX: &str = "topstat-vm-";
 
+/// Where a guest with a root of its own mounts the host's.
+const HOST: &str = "/run/topstat-vm/host";
+
 /// Variables of the environment that a command in the guest always gets.
 const ENVIRONMENT: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "TERM", "SHELL"];
 
@@ -193,15 +196,17 @@ impl<'a> Guest<'a> {
         FileExt::lock(&lock).context("cannot lock a guest's folder")?;
         let guest = Self { tools, kernel, machine, run, _lock: lock };
         fs::create_dir_all(guest.share().join("out"))?;
-        let modules = kernel.modules().map(|dir| dir.display().to_string()).unwrap_or_default();
+        // Where the guest sees the host's files.
+        let host = if kernel.root.is_some() { HOST } else { "" };
+        let modules = kernel.modules().map(|dir| format!("{host}{}", dir.display())).unwrap_or_default();
         let settle = if machine.tier == Tier::Icount { SETTLE_S } else { 0 };
         let init = match machine.tier {
             Tier::Systemd => deps::systemd()?.display().to_string(),
             _ => String::new(),
         };
-        let config = quote(&kernel.dir.join("config").display().to_string())?;
+        let config = quote(&format!("{host}{}", kernel.dir.join("config").display()))?;
         let settings = format!(
-            "cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\ninit={}\n",
+            "cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\ninit={}\nhost={host}\n",
             cgroup.name(),
             quote(&modules)?,
             quote(&init)?
@@ -221,8 +226,9 @@ impl<'a> Guest<'a> {
         for dir in ["bin", "dev", "modules", "new", "ro", "rw"] {
             fs::create_dir_all(tree.join(dir))?;
         }
-        fs::copy(&self.tools.busybox, tree.join("bin/busybox"))
-            .with_context(|| format!("cannot copy {}", self.tools.busybox.display()))?;
+        let busybox = self.kernel.root.as_ref().map(|root| root.join("usr/bin/busybox"));
+        let busybox = busybox.as_ref().unwrap_or(&self.tools.busybox);
+        fs::copy(busybox, tree.join("bin/busybox")).with_context(|| format!("cannot copy {}", busybox.display()))?;
         for module in self.kernel.boot_modules()? {
             fs::copy(&module, tree.join("modules").join(module.file_name().unwrap_or_default()))?;
         }
@@ -245,12 +251,13 @@ impl<'a> Guest<'a> {
         fs::write(&path, old + text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    fn start(&self, interactive: bool) -> Result<(Ended, [Ended; 2])> {
+    fn start(&self, interactive: bool) -> Result<(Ended, Vec<Ended>)> {
         let path = |name: &str| self.run.path().join(name);
         let files = Files {
             kernel: &self.kernel.image(),
             initramfs: &path("initramfs.cpio"),
             root_socket: path("root.sock"),
+            host_socket: self.kernel.root.is_some().then(|| path("host.sock")),
             share_socket: path("share.sock"),
             console: (!interactive).then(|| path("console")),
             qmp_socket: path("qmp.sock"),
@@ -272,8 +279,14 @@ impl<'a> Guest<'a> {
         };
         let view = path("root");
         fs::create_dir_all(&view)?;
-        let servers =
-            [serve(&files.root_socket, Path::new("/"), Some(&view))?, serve(&files.share_socket, &self.share(), None)?];
+        let root = self.kernel.root.as_deref().unwrap_or(Path::new("/"));
+        let mut servers =
+            vec![serve(&files.root_socket, root, Some(&view))?, serve(&files.share_socket, &self.share(), None)?];
+        if let Some(socket) = &files.host_socket {
+            let view = path("host");
+            fs::create_dir_all(&view)?;
+            servers.push(serve(socket, Path::new("/"), Some(&view))?);
+        }
         let mut command = qemu::qemu(self.tools, self.machine, &files);
         if !interactive {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(path("qemu.log"))?);
@@ -283,7 +296,8 @@ impl<'a> Guest<'a> {
 
     /// Boots, and connects the terminal to a shell in `job`'s folder.
     pub fn shell(&self, job: &Job, tty_size: &str) -> Result<()> {
-        self.add_settings(&format!("mode=shell\ntty_size={}\n", quote(tty_size)?))?;
+        let work = quote(&job.cwd.to_string_lossy())?;
+        self.add_settings(&format!("mode=shell\ntty_size={}\nwork={work}\n", quote(tty_size)?))?;
         fs::write(self.share().join("0.sh"), job.script(self.machine.tier)?)?;
         let (mut qemu, _servers) = self.start(true)?;
         let status = qemu.0.wait().context("cannot wait for qemu")?;
@@ -303,7 +317,8 @@ impl<'a> Guest<'a> {
             fs::write(self.share().join(format!("{index}.sh")), jobs[index].script(self.machine.tier)?)?;
         }
         let list = indices.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
-        self.add_settings(&format!("mode=run\ncommands={}\n", quote(&list)?))?;
+        let work = jobs.first().map(|job| job.cwd.to_string_lossy()).unwrap_or_default();
+        self.add_settings(&format!("mode=run\ncommands={}\nwork={}\n", quote(&list)?, quote(&work)?))?;
 
         let start = Instant::now();
         let (mut qemu, _servers) = self.start(false)?;

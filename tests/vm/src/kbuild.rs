@@ -13,6 +13,7 @@ use crate::Unavailable;
 use crate::apt::{self, Apt};
 use crate::cache::{Cache, Work};
 use crate::kernel::{self, Kernel, Series};
+use crate::qemu::Arch;
 use crate::{debug, deps, source};
 
 /// The folder and the arguments for building modules for a kernel.
@@ -37,7 +38,7 @@ impl Kbuild {
     ///
     /// No suite of Debian has the headers of the cached kernel (any more), or they can't be downloaded.
     pub fn fetch(cache: &Cache, series: Series, of_debug: bool) -> Result<Self> {
-        let kernel = if of_debug { debug::build(cache)? } else { kernel::fetch(cache, series, false)? };
+        let kernel = if of_debug { debug::build(cache)? } else { kernel::fetch(cache, series, Arch::Amd64, false)? };
         let folder = kernel.dir.join(FOLDER);
         if !folder.exists() {
             let _lock = cache.lock(Work::Fetch)?;
@@ -71,7 +72,7 @@ impl Kbuild {
 
 /// Unpacks the packages of a kernel's headers. `folder` is their final place.
 fn unpack(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<tempfile::TempDir> {
-    let apt = Apt::open(cache.apt(), false)?;
+    let apt = Apt::open(cache, Arch::Amd64, false)?;
     let headers = format!("linux-headers-{}", kernel.release);
     let has = |name: &str| Ok::<_, anyhow::Error>(apt.show(name)?.iter().any(|p| p.version == kernel.version));
     if !has(&headers)? {
@@ -160,7 +161,7 @@ fn is_elf(path: &Path) -> bool {
 /// Unpacks the source of the debug tier's kernel and prepares it with its configuration, as far as modules need it.
 fn prepare_source(cache: &Cache, kernel: &Kernel) -> Result<tempfile::TempDir> {
     deps::check_build_tools()?;
-    let apt = Apt::open(cache.apt(), false)?;
+    let apt = Apt::open(cache, Arch::Amd64, false)?;
     let scratch = cache.scratch()?;
     apt.unpack(SOURCE_PACKAGE, &kernel.version, scratch.path())?;
     source::extract(SOURCE_PACKAGE, scratch.path())?;

@@ -11,9 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::Unavailable;
 use crate::apt::{self, Apt, Package};
 use crate::cache::{Cache, Work};
+use crate::qemu::Arch;
 
 /// The package that depends on the current kernel of a suite.
-const METAPACKAGE: &str = "linux-image-cloud-amd64";
+fn metapackage(arch: Arch) -> String {
+    format!("linux-image-cloud-{}", arch.name())
+}
 
 /// The modules that a guest needs before it has a root; modules that a kernel has built in are skipped.
 const BOOT_MODULES: &[&str] = &["virtio_pci", "virtiofs", "overlay"];
@@ -81,6 +84,9 @@ pub struct Kernel {
     /// The kernel's folder.
     #[serde(skip)]
     pub dir: PathBuf,
+    /// The root that guests boot it with; `None`: the host's.
+    #[serde(skip)]
+    pub root: Option<PathBuf>,
 }
 
 /// The file in a kernel's folder that describes the kernel; written last.
@@ -130,22 +136,22 @@ impl Kernel {
 }
 
 /// The cached kernel of `series`, if there is one. Needs no network.
-pub fn cached(cache: &Cache, series: Series) -> Option<Kernel> {
-    let text = fs::read_to_string(cache.series_file(series.name())).ok()?;
+pub fn cached(cache: &Cache, series: Series, arch: Arch) -> Option<Kernel> {
+    let text = fs::read_to_string(cache.series_file(series.name(), arch)).ok()?;
     let known: Kernel = serde_json::from_str(&text).ok()?;
     Kernel::open(cache.kernels().join(known.release))
 }
 
 /// The kernel of `series`: the cached one, or Debian's latest if none is cached or `update` is set.
-pub fn fetch(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
-    if !update && let Some(kernel) = cached(cache, series) {
+pub fn fetch(cache: &Cache, series: Series, arch: Arch, update: bool) -> Result<Kernel> {
+    if !update && let Some(kernel) = cached(cache, series, arch) {
         return Ok(kernel);
     }
     let _lock = cache.lock(Work::Fetch)?;
-    if !update && let Some(kernel) = cached(cache, series) {
+    if !update && let Some(kernel) = cached(cache, series, arch) {
         return Ok(kernel);
     }
-    fetch_locked(cache, series, update).with_context(|| format!("cannot fetch the kernel {series}"))
+    fetch_locked(cache, series, arch, update).with_context(|| format!("cannot fetch the kernel {series}"))
 }
 
 /// Puts the headers of a cached kernel beside its modules, as `build` and `source`: programs that compile against the running
@@ -160,7 +166,7 @@ pub fn fetch_headers(cache: &Cache, kernel: &Kernel) -> Result<()> {
     if build.is_dir() {
         return Ok(());
     }
-    let apt = Apt::open(cache.apt(), false)?;
+    let apt = Apt::open(cache, Arch::Amd64, false)?;
     let name = format!("linux-headers-{}", kernel.release);
     let mut found = apt.show(&name)?;
     found.retain(|package| package.version == kernel.version);
@@ -183,16 +189,16 @@ pub fn fetch_headers(cache: &Cache, kernel: &Kernel) -> Result<()> {
     Ok(())
 }
 
-fn fetch_locked(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
-    let apt = Apt::open(cache.apt(), update)?;
-    let image = resolve(&apt, series)?;
+fn fetch_locked(cache: &Cache, series: Series, arch: Arch, update: bool) -> Result<Kernel> {
+    let apt = Apt::open(cache, arch, update)?;
+    let image = resolve(&apt, series, arch)?;
     let release = image.name.trim_start_matches("linux-image-").to_owned();
     let dir = cache.kernels().join(&release);
     let kernel = match Kernel::open(dir.clone()).filter(|kernel| kernel.version == image.version) {
         Some(kernel) => kernel,
         None => unpack(cache, &apt, &image, release, dir)?,
     };
-    let pointer = cache.series_file(series.name());
+    let pointer = cache.series_file(series.name(), arch);
     fs::create_dir_all(pointer.parent().unwrap_or(Path::new("/")))?;
     write_json(&pointer, &kernel)?;
     Ok(kernel)
@@ -202,19 +208,22 @@ fn fetch_locked(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
 ///
 /// The metapackage of a suite names its current kernel. If no current kernel belongs to the series (backports has moved on,
 /// but still holds its former kernels), the function searches the kernel packages themselves.
-fn resolve(apt: &Apt, series: Series) -> Result<Package> {
-    let current = apt.show(METAPACKAGE)?.into_iter().filter(|package| series.has(&package.version));
+fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<Package> {
+    let metapackage = metapackage(arch);
+    let current = apt.show(&metapackage)?.into_iter().filter(|package| series.has(&package.version));
     if let Some(package) = apt::newest(current.collect())? {
-        let image = package.exact_depends.into_iter().find(|(name, _)| is_image(name));
+        let image = package.exact_depends.into_iter().find(|(name, _)| is_image(name, arch));
         let (name, version) =
-            image.with_context(|| format!("{METAPACKAGE} {} depends on no kernel", package.version))?;
+            image.with_context(|| format!("{metapackage} {} depends on no kernel", package.version))?;
         let mut found = apt.show(&name)?;
         found.retain(|package| package.version == version);
-        return found.pop().with_context(|| format!("{METAPACKAGE} depends on {name} {version}, which no suite has"));
+        return found.pop().with_context(|| format!("{metapackage} depends on {name} {version}, which no suite has"));
     }
     let mut images = Vec::new();
-    for name in apt.search(&format!(r"^linux-image-{}\.[0-9].*-cloud-amd64$", series.name().replace('.', r"\.")))? {
-        if is_image(&name) {
+    for name in
+        apt.search(&format!(r"^linux-image-{}\.[0-9].*-cloud-{}$", series.name().replace('.', r"\."), arch.name()))?
+    {
+        if is_image(&name, arch) {
             images.extend(apt.show(&name)?.into_iter().filter(|package| series.has(&package.version)));
         }
     }
@@ -225,9 +234,9 @@ fn resolve(apt: &Apt, series: Series) -> Result<Package> {
 }
 
 /// Whether a package contains a kernel (or stands for one that is split into parts): `linux-image-6.1.0-52-cloud-amd64`.
-fn is_image(name: &str) -> bool {
+fn is_image(name: &str, arch: Arch) -> bool {
     name.strip_prefix("linux-image-").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-        && name.ends_with("-cloud-amd64")
+        && name.strip_suffix(arch.name()).is_some_and(|rest| rest.ends_with("-cloud-"))
 }
 
 fn unpack(cache: &Cache, apt: &Apt, image: &Package, release: String, dir: PathBuf) -> Result<Kernel> {
@@ -254,6 +263,7 @@ fn unpack(cache: &Cache, apt: &Apt, image: &Package, release: String, dir: PathB
         }
     }
     let vmlinuz = find(&images)?;
+    extract_zboot(&vmlinuz)?;
     fs::rename(vmlinuz, scratch.path().join("vmlinuz"))?;
     if let Ok(config) = find(&[
         format!("boot/config-{release}"),
@@ -273,8 +283,35 @@ fn unpack(cache: &Cache, apt: &Apt, image: &Package, release: String, dir: PathB
         "cannot index the modules of {release}: depmod failed"
     );
     extract_boot_modules(scratch.path(), &release)?;
-    Kernel { package: image.name.clone(), version: image.version.clone(), release, dir: PathBuf::new() }
+    Kernel { package: image.name.clone(), version: image.version.clone(), release, dir: PathBuf::new(), root: None }
         .install(scratch, dir)
+}
+
+/// Replaces an image that unpacks itself under EFI by the kernel in it: QEMU before 8.1 can't boot such an image. Its header is
+/// described in the kernel's `drivers/firmware/efi/libstub/zboot-header.S`.
+fn extract_zboot(path: &Path) -> Result<()> {
+    let image = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if image.get(4..8) != Some(b"zimg") {
+        return Ok(());
+    }
+    let word = |at: usize| image.get(at..at + 4)?.try_into().ok().map(|bytes| u32::from_le_bytes(bytes) as usize);
+    let payload = word(8).zip(word(12)).and_then(|(at, bytes)| image.get(at..at.checked_add(bytes)?));
+    let payload = payload.with_context(|| format!("{} ends before its payload", path.display()))?;
+    let kind = &image[24..image.len().min(32)];
+    let program = match kind.split(|byte| *byte == 0).next() {
+        Some(b"gzip") => "gzip",
+        Some(b"zstd") => "zstd",
+        _ => bail!("cannot unpack {}: unknown compression", path.display()),
+    };
+    let compressed = path.with_extension("payload");
+    fs::write(&compressed, payload)?;
+    let status =
+        Command::new(program).arg("-dc").stdin(fs::File::open(&compressed)?).stdout(fs::File::create(path)?).status();
+    let status = status.with_context(|| format!("cannot run {program} to unpack {}", path.display()))?;
+    // gzip ends with 2 where data follows that is no part of the stream: the length of the kernel does.
+    ensure!(status.success() || status.code() == Some(2), "cannot unpack {}: {program} failed", path.display());
+    fs::remove_file(&compressed)?;
+    Ok(())
 }
 
 /// Writes the modules that [`BOOT_MODULES`] need to `boot-modules/`, uncompressed and numbered in the order of loading.
@@ -349,7 +386,12 @@ pub fn clean(cache: &Cache, all: bool) -> Result<Vec<PathBuf>> {
         Vec::new()
     } else {
         let debug = crate::debug::cached(cache).map(|kernel| kernel.dir);
-        Series::ALL.iter().filter_map(|&series| cached(cache, series)).map(|kernel| kernel.dir).chain(debug).collect()
+        Arch::ALL
+            .iter()
+            .flat_map(|&arch| Series::ALL.iter().filter_map(move |&series| cached(cache, series, arch)))
+            .map(|kernel| kernel.dir)
+            .chain(debug)
+            .collect()
     };
     let mut removed = Vec::new();
     let mut remove = |path: PathBuf| -> Result<()> {
@@ -389,11 +431,13 @@ mod tests {
 
     #[test]
     fn images_are_told_from_their_companions() {
-        assert!(is_image("linux-image-6.1.0-52-cloud-amd64"));
-        assert!(!is_image("linux-image-cloud-amd64"));
-        assert!(!is_image("linux-image-6.1.0-52-cloud-amd64-dbg"));
-        assert!(!is_image("linux-image-5.10.0-46-cloud-amd64-unsigned"));
-        assert!(!is_image("linux-base-7.3.4+deb13-cloud-amd64"));
+        assert!(is_image("linux-image-6.1.0-52-cloud-amd64", Arch::Amd64));
+        assert!(!is_image("linux-image-cloud-amd64", Arch::Amd64));
+        assert!(!is_image("linux-image-6.1.0-52-cloud-amd64-dbg", Arch::Amd64));
+        assert!(!is_image("linux-image-5.10.0-46-cloud-amd64-unsigned", Arch::Amd64));
+        assert!(!is_image("linux-base-7.3.4+deb13-cloud-amd64", Arch::Amd64));
+        assert!(is_image("linux-image-7.3.4+deb13-cloud-arm64", Arch::Arm64));
+        assert!(!is_image("linux-image-7.3.4+deb13-cloud-arm64", Arch::Amd64));
     }
 
     #[test]
@@ -412,18 +456,23 @@ mod tests {
         let cache = Cache::at(folder.path());
         for (series, release) in [(Some("6.1"), "6.1.0-1"), (None, "6.1.0-0")] {
             let scratch = cache.lock(Work::Fetch).and_then(|_| cache.scratch()).unwrap();
-            let kernel =
-                Kernel { package: "p".into(), version: "v".into(), release: release.into(), dir: PathBuf::new() };
+            let kernel = Kernel {
+                package: "p".into(),
+                version: "v".into(),
+                release: release.into(),
+                dir: PathBuf::new(),
+                root: None,
+            };
             let kernel = kernel.install(scratch, cache.kernels().join(release)).unwrap();
             if let Some(series) = series {
                 fs::create_dir_all(folder.path().join("series")).unwrap();
-                write_json(&cache.series_file(series), &kernel).unwrap();
+                write_json(&cache.series_file(series, Arch::Amd64), &kernel).unwrap();
             }
         }
         let removed = clean(&cache, false).unwrap();
         assert_eq!(removed, [cache.kernels().join("6.1.0-0")]);
-        assert_eq!(cached(&cache, Series::V6_1).unwrap().release, "6.1.0-1");
+        assert_eq!(cached(&cache, Series::V6_1, Arch::Amd64).unwrap().release, "6.1.0-1");
         clean(&cache, true).unwrap();
-        assert!(cached(&cache, Series::V6_1).is_none());
+        assert!(cached(&cache, Series::V6_1, Arch::Amd64).is_none());
     }
 }

@@ -16,6 +16,7 @@ pub mod kernel;
 pub mod klog;
 pub mod matrix;
 pub mod qemu;
+pub mod root;
 pub mod session;
 pub mod source;
 pub mod summary;

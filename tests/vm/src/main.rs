@@ -16,7 +16,7 @@ use topstat_vm::kbuild::Kbuild;
 use topstat_vm::kernel::{self, Kernel, Series};
 use topstat_vm::klog::AllowList;
 use topstat_vm::matrix::{self, Matrix, cell};
-use topstat_vm::qemu::{Machine, Tier};
+use topstat_vm::qemu::{Arch, Machine, Tier};
 use topstat_vm::session::{self, Outcome, Plan};
 use topstat_vm::watch::Stream;
 use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, debug, deps, source, summary};
@@ -201,7 +201,7 @@ fn fetch(cache: &Cache, all: &[Series], debug: bool, update: bool) -> Result<i32
     // Checks that need no download come first.
     deps::tools()?;
     for &series in all {
-        describe(series.name(), &kernel::fetch(cache, series, update)?);
+        describe(series.name(), &kernel::fetch(cache, series, Arch::Amd64, update)?);
     }
     if debug {
         describe("debug", &debug::build(cache)?);
@@ -211,9 +211,12 @@ fn fetch(cache: &Cache, all: &[Series], debug: bool, update: bool) -> Result<i32
 
 fn list(cache: &Cache) -> Result<i32> {
     for series in Series::ALL {
-        match kernel::cached(cache, series) {
+        match kernel::cached(cache, series, Arch::Amd64) {
             Some(kernel) => describe(series.name(), &kernel),
             None => println!("{:8}not fetched", series.name()),
+        }
+        if let Some(kernel) = kernel::cached(cache, series, Arch::Arm64) {
+            describe(series.name(), &kernel);
         }
     }
     match debug::cached(cache) {

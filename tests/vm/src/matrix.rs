@@ -10,15 +10,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::cache::Cache;
-use crate::deps::Tools;
+use crate::deps::{self, Tools};
 use crate::guest::Job;
 use crate::kernel::{self, Kernel, Series};
 use crate::klog::AllowList;
-use crate::qemu::{Cgroup, Machine, Tier};
+use crate::qemu::{Arch, Cgroup, Machine, Tier};
 use crate::session::{self, Outcome, Plan, Session};
 use crate::summary::Row;
 use crate::watch::Stream;
-use crate::{Unavailable, debug};
+use crate::{Unavailable, debug, root};
 
 /// A kernel, and how to run it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,15 @@ pub fn cell(series: Option<Series>, tier: Tier) -> Result<Cell> {
 
 /// The kernel of a cell: from the cache, fetched or built.
 pub fn kernel_of(cache: &Cache, cell: Cell) -> Result<Kernel> {
-    if cell.tier == Tier::Debug { debug::build(cache) } else { kernel::fetch(cache, cell.series, false) }
+    match cell.tier {
+        Tier::Debug => debug::build(cache),
+        Tier::Arm64 => {
+            deps::check_arm64()?;
+            let root = Some(root::fetch(cache, Arch::Arm64)?);
+            Ok(Kernel { root, ..kernel::fetch(cache, cell.series, Arch::Arm64, false)? })
+        }
+        _ => kernel::fetch(cache, cell.series, Arch::Amd64, false),
+    }
 }
 
 /// The settings that all cells share.

@@ -24,6 +24,8 @@ pub enum Tier {
     Debug,
     /// One CPU whose time is the number of instructions executed: repeatable measurements.
     Icount,
+    /// Debian's kernel for arm64, on an emulated aarch64 machine, with a small Debian of that architecture as its root.
+    Arm64,
 }
 
 impl Tier {
@@ -36,6 +38,15 @@ impl Tier {
             Self::Slub => "slub",
             Self::Debug => "debug",
             Self::Icount => "icount",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// The architecture of its kernel.
+    pub fn arch(self) -> Arch {
+        match self {
+            Self::Arm64 => Arch::Arm64,
+            _ => Arch::Amd64,
         }
     }
 
@@ -43,7 +54,7 @@ impl Tier {
     pub fn patience(self) -> u32 {
         match self {
             Self::Stock | Self::Systemd | Self::Numa => 1,
-            Self::Slub | Self::Icount => 2,
+            Self::Slub | Self::Icount | Self::Arm64 => 2,
             Self::Debug => 4,
         }
     }
@@ -55,7 +66,7 @@ impl Tier {
     pub fn slowdown(self) -> u32 {
         match self {
             Self::Stock | Self::Systemd | Self::Numa | Self::Icount => 16,
-            Self::Slub => 20,
+            Self::Slub | Self::Arm64 => 20,
             Self::Debug => 60,
         }
     }
@@ -64,6 +75,28 @@ impl Tier {
 impl std::fmt::Display for Tier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// An architecture of Debian's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arch {
+    /// x86_64.
+    Amd64,
+    /// aarch64.
+    Arm64,
+}
+
+impl Arch {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
+
+    /// Debian's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
     }
 }
 
@@ -128,8 +161,10 @@ pub struct Files<'a> {
     pub kernel: &'a Path,
     /// The initramfs, which runs the first stage.
     pub initramfs: &'a Path,
-    /// The socket of the server of the host's root.
+    /// The socket of the server of the guest's root.
     pub root_socket: PathBuf,
+    /// The socket of the server of the host's root, where that is not the guest's.
+    pub host_socket: Option<PathBuf>,
     /// The socket of the server of the folder for results.
     pub share_socket: PathBuf,
     /// The file for the serial console; `None` connects the console to the terminal.
@@ -141,7 +176,10 @@ pub struct Files<'a> {
 /// The kernel's command line.
 pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
     let mut arguments = vec![
-        "console=ttyS0",
+        match machine.tier.arch() {
+            Arch::Amd64 => "console=ttyS0",
+            Arch::Arm64 => "console=ttyAMA0",
+        },
         // A panic ends QEMU (it runs with -no-reboot). So does every fault after which results could not be trusted.
         "panic=-1",
         "oops=panic",
@@ -162,7 +200,7 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         if interactive { "loglevel=5" } else { "loglevel=7" },
     ];
     match machine.tier {
-        Tier::Stock | Tier::Systemd | Tier::Numa => {}
+        Tier::Stock | Tier::Systemd | Tier::Numa | Tier::Arm64 => {}
         // F: consistency checks, Z: red zones, P: poison, U: the callers that allocated and freed.
         Tier::Slub => arguments.push("slub_debug=FZPU"),
         Tier::Debug => arguments.extend([
@@ -198,10 +236,14 @@ pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     let mut push = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
 
     push(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
+    let (board, cpu) = match machine.tier.arch() {
+        // Five-level page tables only make every memory access slower.
+        Arch::Amd64 => ("q35", "max,la57=off"),
+        // A cheaper algorithm than the architecture's own authenticates pointers.
+        Arch::Arm64 => ("virt", "max,pauth-impdef=on"),
+    };
     // One thread for all CPUs: with a thread for each CPU, 5.10 hung now and then.
-    push(&["-machine", "q35", "-accel", "tcg,thread=single", "-smp", &cpus]);
-    // Five-level page tables only make every memory access slower.
-    push(&["-cpu", "max,la57=off"]);
+    push(&["-machine", board, "-accel", "tcg,thread=single", "-smp", &cpus, "-cpu", cpu]);
     if machine.tier == Tier::Icount {
         push(&["-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", "1"]);
     }
@@ -212,7 +254,8 @@ pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         push(&["-object", &format!("memory-backend-memfd,id=mem{node},size={memory}M,share=on")]);
         push(&["-numa", &format!("node,memdev=mem{node},cpus={first}-{last}")]);
     }
-    for (tag, socket) in [("root", &files.root_socket), ("share", &files.share_socket)] {
+    let host = files.host_socket.iter().map(|socket| ("host", socket));
+    for (tag, socket) in [("root", &files.root_socket), ("share", &files.share_socket)].into_iter().chain(host) {
         push(&["-chardev", &format!("socket,id={tag},path={}", escaped(socket))]);
         push(&["-device", &format!("vhost-user-fs-pci,queue-size=1024,chardev={tag},tag={tag}")]);
     }
@@ -241,7 +284,11 @@ fn tied(program: &Path) -> Command {
 
 /// The command that runs QEMU.
 pub fn qemu(tools: &Tools, machine: &Machine, files: &Files<'_>) -> Command {
-    let mut command = tied(&tools.qemu);
+    let program = match machine.tier.arch() {
+        Arch::Amd64 => &tools.qemu,
+        Arch::Arm64 => Path::new(crate::deps::QEMU_ARM64),
+    };
+    let mut command = tied(program);
     command.args(qemu_arguments(machine, files));
     command
 }
@@ -311,6 +358,7 @@ mod tests {
             kernel: Path::new("/k/vmlinuz"),
             initramfs: Path::new("/r/initramfs"),
             root_socket: "/r,1/root".into(),
+            host_socket: (tier == Tier::Arm64).then(|| "/r/host".into()),
             share_socket: "/r/share".into(),
             console: console.map(PathBuf::from),
             qmp_socket: "/r/qmp".into(),
@@ -341,6 +389,14 @@ mod tests {
         let all = arguments(Tier::Icount, Some("/r/console"));
         assert!(all.contains("-smp 1 ") && all.contains("-icount shift=0,sleep=off"), "{all}");
         assert!(all.contains("tsc=reliable clocksource=tsc nokaslr"));
+    }
+
+    #[test]
+    fn an_arm64_guest_has_a_root_of_its_own_and_the_hosts() {
+        let all = arguments(Tier::Arm64, Some("/r/console"));
+        assert!(all.contains("-machine virt ") && all.contains("console=ttyAMA0"), "{all}");
+        assert!(all.contains("id=host,path=/r/host") && all.contains("tag=root"), "{all}");
+        assert!(!arguments(Tier::Stock, None).contains("id=host"));
     }
 
     #[test]

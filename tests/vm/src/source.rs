@@ -11,6 +11,7 @@ use crate::Unavailable;
 use crate::apt::{self, Apt, Package};
 use crate::cache::{Cache, Work};
 use crate::kernel::Series;
+use crate::qemu::Arch;
 
 /// Unpacks the source of the newest kernel of `series` into the empty or missing folder `tree`. Returns the version of Debian's
 /// package.
@@ -21,7 +22,7 @@ use crate::kernel::Series;
 /// fails.
 pub fn unpack(cache: &Cache, series: Series, tree: &Path) -> Result<String> {
     let lock = cache.lock(Work::Fetch)?;
-    let apt = Apt::open(cache.apt(), false)?;
+    let apt = Apt::open(cache, Arch::Amd64, false)?;
     let source = package(&apt, series)?;
     fs::create_dir_all(tree).with_context(|| format!("cannot make {}", tree.display()))?;
     ensure!(fs::read_dir(tree)?.next().is_none(), "{} is not empty", tree.display());
