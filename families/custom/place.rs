@@ -10,7 +10,7 @@ use libbpf_sys::{
 use topstat_model::Unit;
 use topstat_model::definition::EventKind;
 
-use super::resolve::usdt;
+use super::resolve::{file, usdt};
 use crate::clock::online_cpus;
 use crate::hooks::{Hook, Place};
 
@@ -77,15 +77,16 @@ pub fn hooks(program: &str, event: &EventKind) -> Result<Vec<Hook>, String> {
         EventKind::Btf { name } => Place::Btf(name.clone()),
         EventKind::Kprobe { function, at_return } => Place::Function { name: function.clone(), at_return: *at_return },
         EventKind::Uprobe { path, function, offset, at_return } => Place::User {
-            path: path.into(),
+            path: file::of(path)?,
             function: Some(function.clone()),
             offset: usize::try_from(*offset).map_err(|_| format!("+{offset:#x} is no offset in a function"))?,
             at_return: *at_return,
             semaphore: 0,
         },
         EventKind::Usdt { path, provider, name } => {
+            let file = file::of(path)?;
             let at = |place: usdt::At| Place::User {
-                path: path.into(),
+                path: file.clone(),
                 function: None,
                 offset: place.offset,
                 at_return: false,

@@ -10,6 +10,7 @@
 mod btf;
 mod builtin;
 mod expression;
+pub mod file;
 mod format;
 mod list;
 mod meaning;

@@ -61,7 +61,7 @@ impl Probe {
     /// The file can't be read, or has no such probe.
     pub fn open(path: &str, provider: &str, name: &str) -> Result<Self, String> {
         let failed = |why: String| format!("cannot read the probes of {path}: {why}");
-        let file = File::open(path).map_err(|e| failed(e.to_string()))?;
+        let file = File::open(super::file::of(path)?).map_err(|e| failed(e.to_string()))?;
         let cache = ReadCache::new(file);
         let all = all(&cache).map_err(|e| failed(e.to_string()))?;
         let is_it = |note: &&Note| note.provider == provider && note.name == name;
