@@ -6,10 +6,11 @@ mod report;
 mod strategy;
 mod turn;
 
-use self::strategy::Strategy;
-use self::turn::{Cpus, Load, Turn, Way};
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum as _};
+
+use self::strategy::Strategy;
+use self::turn::{Cpus, Load, Turn, Way};
 
 #[derive(Args)]
 pub struct Options {

@@ -4,7 +4,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Folders of programs, searched after those of libraries.
+/// Folders of programs. The folders of libraries are searched first.
 const PROGRAMS: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/bin"];
 
 /// The path as it is; a name without a slash (`libc.so.6`, `bash`) is searched in the usual folders, which distributions and
@@ -24,7 +24,8 @@ pub fn of(name: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Folders of libraries: Debian's of this architecture, that of 64 bits in other distributions, and the general ones.
+/// Folders of libraries: Debian's folder for this architecture, the folder for 64 bits of other distributions, and the general
+/// folder.
 fn libraries() -> impl Iterator<Item = PathBuf> {
     ["/usr/local/lib", "/usr/lib", "/lib"].into_iter().flat_map(|folder| {
         let folder = Path::new(folder);

@@ -86,7 +86,7 @@ impl Drop for LoopDevice {
 pub(crate) fn loop_missing() -> Option<String> {
     let fio = std::process::Command::new("fio").arg("--version").output();
     let fio = fio.err().map(|e| format!("needs fio: {e}"));
-    // /dev/loop-control exists once the module is loaded. Where the kernel has it built in, there is nothing to load.
+    // /dev/loop-control exists once the module is loaded. A kernel with a built-in loop device needs no module.
     let _ = std::process::Command::new("modprobe").args(["-q", "loop"]).status();
     fio.or_else(|| LoopDevice::new(1).err().map(|e| format!("needs a loop device: {e}")))
 }

@@ -32,7 +32,7 @@ $bb ln -sf /proc/self/fd/0 /dev/stdin
 $bb ln -sf /proc/self/fd/1 /dev/stdout
 $bb ln -sf /proc/self/fd/2 /dev/stderr
 
-# A guest of another architecture has a root of its own. It gets the host's folder in which the commands run.
+# A guest of another architecture boots a small Debian. It gets the host's folder in which the commands run.
 if [ -n "$host" ]; then
     over=/run/topstat-vm/over
     $bb mkdir -p "$host" "$work" $over/upper $over/work

@@ -110,7 +110,7 @@ impl Cache {
     }
 }
 
-/// The name of what an architecture has of its own; the host's architecture has the plain name.
+/// The name of a file or folder for one architecture. For the host's architecture it is the plain name.
 fn of(name: &str, arch: Arch) -> String {
     match arch {
         Arch::Amd64 => name.to_owned(),

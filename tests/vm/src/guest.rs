@@ -38,7 +38,7 @@ const SETTLE_S: u32 = 5;
 const RUN_PARENT: &str = "/tmp";
 const RUN_PREFIX: &str = "topstat-vm-";
 
-/// Where a guest with a root of its own mounts the host's.
+/// Where a guest that boots another root mounts the host's root.
 const HOST: &str = "/run/topstat-vm/host";
 
 /// Variables of the environment that a command in the guest always gets.

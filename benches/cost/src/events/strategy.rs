@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! topstat's control law, and those of other projects.
+//! topstat's control law, and the laws of other projects.
 
 use clap::ValueEnum;
 use topstat_consumer::law::{IDLE_NS, LONGEST_NS, Next, Wake};
