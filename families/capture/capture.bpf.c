@@ -22,23 +22,11 @@ struct pt_regs {
 #define FIRST(regs) ((regs)->di)
 #define SECOND(regs) ((regs)->si)
 
-/* A 32-bit system call: its number means another system call. */
 struct thread_info___compat {
 	u32 status;
 } CORE;
-
-struct task_struct___compat {
-	struct thread_info___compat thread_info;
-} CORE;
-
 #define TS_COMPAT 0x0002
-
-static __always_inline int capture_foreign(struct task_struct *task)
-{
-	struct task_struct___compat *t = (void *)task;
-
-	return bpf_core_field_exists(t->thread_info.status) && t->thread_info.status & TS_COMPAT;
-}
+#define FOREIGN(info) (bpf_core_field_exists((info)->status) && (info)->status & TS_COMPAT)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	unsigned long regs[31];
@@ -49,23 +37,11 @@ struct pt_regs {
 #define FIRST(regs) ((regs)->orig_x0)
 #define SECOND(regs) ((regs)->regs[1])
 
-/* A thread of 32 bits: its numbers mean other system calls. */
 struct thread_info___compat {
 	unsigned long flags;
 } CORE;
-
-struct task_struct___compat {
-	struct thread_info___compat thread_info;
-} CORE;
-
 #define TIF_32BIT 22
-
-static __always_inline int capture_foreign(struct task_struct *task)
-{
-	struct task_struct___compat *t = (void *)task;
-
-	return t->thread_info.flags >> TIF_32BIT & 1;
-}
+#define FOREIGN(info) ((info)->flags >> TIF_32BIT & 1)
 #elif defined(__TARGET_ARCH_s390)
 struct pt_regs {
 	unsigned long orig_gpr2;
@@ -76,11 +52,23 @@ struct pt_regs {
 #define FIRST(regs) ((regs)->orig_gpr2)
 #define SECOND(regs) ((regs)->gprs[3])
 
+struct thread_info___compat {
+	unsigned long flags;
+} CORE;
+#define FOREIGN(info) 0
+#endif
+
+struct task_struct___compat {
+	struct thread_info___compat thread_info;
+} CORE;
+
+/* A system call of 32 bits: its number means another system call. */
 static __always_inline int capture_foreign(struct task_struct *task)
 {
-	return 0;
+	struct task_struct___compat *t = (void *)task;
+
+	return FOREIGN(&t->thread_info);
 }
-#endif
 
 /* Structures that user space passes to the kernel. */
 struct user_vector {
