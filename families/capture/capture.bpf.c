@@ -55,7 +55,7 @@ struct pt_regs {
 struct thread_info___compat {
 	unsigned long flags;
 } CORE;
-#define FOREIGN(info) 0
+#define FOREIGN(info) ((void)(info), 0)
 #endif
 
 struct task_struct___compat {
