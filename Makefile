@@ -25,7 +25,7 @@ ALL_SECONDS ?= 7200
 FAULTS_SECONDS ?=
 # Which parts `make test` runs: lint, build, unit, live, guests, fresh. AGAIN=1 also runs parts that have passed with the
 # same inputs.
-PARTS ?= build unit live guests
+PARTS ?= build unit live guests module
 AGAIN ?=
 # Options for cargo: make test CARGOFLAGS=-j1
 CARGOFLAGS ?=

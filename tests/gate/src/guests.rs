@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The part `guests`: other kernels, in virtual machines. scripts/vm-tests runs them; this module reads its output.
+//! The parts `guests` and `module`: other kernels, in virtual machines. scripts/vm-tests runs them; this module reads its output.
 
 use std::process::Command;
 
@@ -15,25 +15,27 @@ const SKIPPED: i32 = 77;
 /// Lines of a section that are kept where it fails without a test that does.
 const LINES: usize = 60;
 
+/// Runs scripts/vm-tests with the option `suite`. Its output goes to the log `name`.
+///
 /// # Errors
 /// scripts/vm-tests that can't be run.
-pub fn run(gate: &Gate) -> Result<Report> {
+pub fn run(gate: &Gate, name: &str, suite: &str) -> Result<Report> {
     let kernels = std::env::var("TOPSTAT_TEST_KERNELS").unwrap_or_else(|_| KERNELS.to_owned());
     let mut report = Report::default();
     if kernels.is_empty() {
-        report.cases.add("guests", Outcome::Skipped("TOPSTAT_TEST_KERNELS is empty".to_owned()));
+        report.cases.add(name, Outcome::Skipped("TOPSTAT_TEST_KERNELS is empty".to_owned()));
         return Ok(report);
     }
     let mut command = Command::new("scripts/vm-tests");
-    command.args(["--quick", "--kernels", &kernels]);
-    let ran = gate.run("guests", command)?;
+    command.args([suite, "--kernels", &kernels]);
+    let ran = gate.run(name, command)?;
     let read = read(&ran.text);
     report.cases = read.cases;
     report.notes = read.notes;
     if ran.code == Some(SKIPPED) {
         let reason = ran.text.lines().find_map(|line| line.split_once("SKIPPED, no guest was run: "));
         let reason = reason.map_or_else(|| last_lines(&ran.text, 1), |(_, reason)| reason.to_owned());
-        report.cases.add("guests", Outcome::Skipped(reason));
+        report.cases.add(name, Outcome::Skipped(reason));
     } else if !ran.succeeded() && report.cases.failed().next().is_none() {
         println!("{}", last_lines(&ran.text, LINES));
         report.broke = Some(format!("scripts/vm-tests: {}", ran.how()));
@@ -124,7 +126,7 @@ mod tests {
 vm-tests: something before\n\
 --- 6.1-stock: scripts/vm-suite check: passed \n\
 tcp_v4 ready\n\
---- 6.1-stock: scripts/vm-suite live: FAILED exit code 101\n\
+--- 6.1-stock: scripts/vm-suite beside: FAILED exit code 101\n\
 test inet::right::udp ... ok\n\
 test inet::right::tcp ... FAILED\n\
 \n\

@@ -52,7 +52,7 @@ enum Verb {
     /// Run the parts that decide whether a change may land
     Land {
         /// Which parts; the part build is run in any case
-        #[arg(value_enum, default_values_t = [Part::Build, Part::Unit, Part::Live, Part::Guests])]
+        #[arg(value_enum, default_values_t = [Part::Build, Part::Unit, Part::Live, Part::Guests, Part::Module])]
         parts: Vec<Part>,
         /// End everything after this time in seconds, and fail
         #[arg(long, value_name = "S")]

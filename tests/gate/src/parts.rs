@@ -24,6 +24,8 @@ pub enum Part {
     Live,
     /// On other kernels, the tests that a kernel can make different
     Guests,
+    /// The kernel module, on other kernels
+    Module,
     /// `make run` and `make test` on a bare Debian 12
     Fresh,
 }
@@ -36,6 +38,7 @@ impl Part {
             Part::Unit => "unit",
             Part::Live => "live",
             Part::Guests => "guests",
+            Part::Module => "module",
             Part::Fresh => "fresh",
         }
     }
@@ -58,7 +61,8 @@ impl Part {
                 match part {
                     Part::Lint => lint(gate),
                     Part::Live => live(gate),
-                    Part::Guests => guests::run(gate),
+                    Part::Guests => guests::run(gate, part.name(), "--quick"),
+                    Part::Module => guests::run(gate, part.name(), "--quick-module"),
                     _ => fresh(gate),
                 }
             }
@@ -72,6 +76,7 @@ impl Part {
             Part::Lint => Some(SOURCES),
             Part::Live => Some(LIVE),
             Part::Guests => Some(GUESTS),
+            Part::Module => Some(MODULE),
             Part::Fresh => Some(FRESH),
         }
     }
@@ -100,10 +105,27 @@ pub const SOURCES: Inputs<'_> = Inputs { packages: &[], paths: &[".", ":!*.md", 
 const LIVE_TESTS: &str = "topstat-live";
 /// What the live tests run.
 pub const LIVE: Inputs<'_> = Inputs { packages: &[LIVE_TESTS], paths: &[] };
-/// What the tests in guests run.
+/// What the tests in guests run. The live tests read the files of the module, too.
 pub const GUESTS: Inputs<'_> = Inputs {
     packages: &[LIVE_TESTS, "topstat-vm", "topstat-bench"],
     paths: &["kmod", "scripts/kmod", "scripts/kmod-tests", "scripts/vm-suite", "scripts/vm-tests", "tests/kmod"],
+};
+/// What the module is made of, and its tests: of the folders that it shares with eBPF, without the sources for eBPF alone.
+pub const MODULE: Inputs<'_> = Inputs {
+    packages: &["topstat-vm"],
+    paths: &[
+        "engine/include",
+        "families/*.h",
+        "families/*.kmod.c",
+        "kmod",
+        "observe/*.h",
+        "scripts/kmod",
+        "scripts/kmod-tests",
+        "scripts/vm-suite",
+        "scripts/vm-tests",
+        "tests/kmod",
+        ":!*.bpf.h",
+    ],
 };
 /// What decides whether installing and building work: packages, crates and build scripts.
 pub const FRESH: Inputs<'_> =

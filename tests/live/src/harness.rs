@@ -191,6 +191,10 @@ const ONLY: &str = "TOPSTAT_LIVE_ONLY";
 /// Names of tags, separated by blanks: the tests with at least one of the tags run.
 const TAGS: &str = "TOPSTAT_LIVE_TAGS";
 
+/// `beside`: the tests that can run beside others; `alone`: the other tests. Empty or missing: both, one after the other. Guests
+/// share the work by this.
+const PART: &str = "TOPSTAT_LIVE_PART";
+
 /// If not empty, slow tests run, too. A test that is selected by its name always runs.
 const SLOW: &str = "TOPSTAT_LIVE_SLOW";
 
@@ -247,8 +251,16 @@ pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
     let said = |name: &str| std::env::var(name).unwrap_or_default();
     let choice = Choice::new(&said(ONLY), &said(TAGS)).unwrap_or_else(|e| panic!("{e}"));
     let slow = !said(SLOW).is_empty() || arguments.filter.is_some() || !choice.names.is_empty();
+    let part = said(PART);
+    let (runs_beside, runs_alone) = match &*part {
+        "" => (true, true),
+        "beside" => (true, false),
+        "alone" => (false, true),
+        other => panic!("{PART}: there is no part '{other}': there are beside, alone"),
+    };
+    let has = |case: &Case| if case.alone.is_some() { runs_alone } else { runs_beside };
     let (mut beside, mut one_by_one) = (Vec::new(), Vec::new());
-    for (name, case) in cases.filter(|(name, case)| choice.has(name, case.tags)) {
+    for (name, case) in cases.filter(|(name, case)| choice.has(name, case.tags) && has(case)) {
         let part = if case.alone.is_some() { &mut one_by_one } else { &mut beside };
         part.push(trial(name, case, slow));
     }

@@ -150,6 +150,9 @@ pub struct MatrixArgs {
     /// A shell command line; may be given several times
     #[arg(long = "cmd", value_name = "LINE")]
     pub shell_commands: Vec<String>,
+    /// A shell command line that has a guest for itself, beside the guest of the other commands; may be given several times
+    #[arg(long, value_name = "LINE")]
+    pub apart: Vec<String>,
     /// Guests at a time
     #[arg(long, default_value_t = 2)]
     pub guests: usize,

@@ -157,17 +157,23 @@ fn run_matrix(cache: &Cache, args: &MatrixArgs, require: bool) -> Result<i32> {
     let series = if args.kernels.is_empty() { Series::ALL.to_vec() } else { args.kernels.clone() };
     let mut cells = matrix::cells(&series, &args.tiers);
     matrix::add(&mut cells, &args.also);
-    let (mut jobs, mut labels) = (Vec::new(), Vec::new());
-    for line in &args.shell_commands {
-        jobs.push(Job::new(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()], &args.machine.env)?);
-        labels.push(line.clone());
-    }
+    let shell = |line: &String| (line.clone(), vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
+    let mut commands: Vec<_> = args.shell_commands.iter().map(shell).collect();
     if !args.command.is_empty() {
-        jobs.push(Job::new(args.command.clone(), &args.machine.env)?);
-        labels.push(args.command.join(" "));
+        commands.push((args.command.join(" "), args.command.clone()));
     }
-    if jobs.is_empty() {
-        bail!("a matrix needs a command: --cmd LINE, or -- CMD");
+    // The commands that share a guest, then each that has one for itself.
+    let mut groups = vec![(0..commands.len()).collect::<Vec<_>>()];
+    groups.extend((0..args.apart.len()).map(|index| vec![commands.len() + index]));
+    groups.retain(|group| !group.is_empty());
+    commands.extend(args.apart.iter().map(shell));
+    if commands.is_empty() {
+        bail!("a matrix needs a command: --cmd LINE, --apart LINE, or -- CMD");
+    }
+    let (mut jobs, mut labels) = (Vec::new(), Vec::new());
+    for (label, argv) in commands {
+        jobs.push(Job::new(argv, &args.machine.env)?);
+        labels.push(label);
     }
     let allow = allow_list(args.allow.as_deref())?;
     let matrix = Matrix {
@@ -179,6 +185,7 @@ fn run_matrix(cache: &Cache, args: &MatrixArgs, require: bool) -> Result<i32> {
         cgroup: args.machine.cgroup,
         jobs: &jobs,
         labels: &labels,
+        groups: &groups,
         limit: Duration::from_secs(args.timeout),
         allow: &allow,
         out: args.out.clone(),
@@ -188,7 +195,7 @@ fn run_matrix(cache: &Cache, args: &MatrixArgs, require: bool) -> Result<i32> {
     let rows = matrix::run(&matrix, &cells, args.guests);
     print!("{}", summary::table(&rows, &labels, start.elapsed()));
     let missing = rows.iter().filter(|row| row.session.is_err()).count();
-    let counts = summary::count(&rows, labels.len());
+    let counts = summary::count(&rows);
     Ok(match () {
         () if counts.failed > 0 || (require && missing > 0) => 1,
         // Not one guest ran, so nothing was tested.

@@ -110,6 +110,8 @@ pub struct Matrix<'a> {
     pub jobs: &'a [Job],
     /// The names of the commands in the output.
     pub labels: &'a [String],
+    /// The indices of the commands that share a guest, for each guest of a cell.
+    pub groups: &'a [Vec<usize>],
     /// The time limit of each command.
     pub limit: Duration,
     /// Reports that are no failure.
@@ -120,17 +122,20 @@ pub struct Matrix<'a> {
     pub verbose: bool,
 }
 
-/// Runs all `cells`, `guests` at a time, and returns their rows in the cells' order.
+/// Runs each group of commands on all `cells`, `guests` at a time, and returns the rows in the order of groups and cells.
 pub fn run(matrix: &Matrix<'_>, cells: &[Cell], guests: usize) -> Vec<Row> {
-    let queue: Mutex<VecDeque<usize>> = Mutex::new((0..cells.len()).collect());
+    let all: Vec<(&[usize], Cell)> =
+        matrix.groups.iter().flat_map(|group| cells.iter().map(|&cell| (&**group, cell))).collect();
+    let queue: Mutex<VecDeque<usize>> = Mutex::new((0..all.len()).collect());
     let rows: Mutex<Vec<(usize, Row)>> = Mutex::new(Vec::new());
     // No code that may panic runs while the locks are held.
     let locked = |queue: &Mutex<VecDeque<usize>>| queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     thread::scope(|scope| {
-        for _ in 0..guests.clamp(1, cells.len().max(1)) {
+        for _ in 0..guests.clamp(1, all.len().max(1)) {
             scope.spawn(|| {
                 while let Some(index) = locked(&queue) {
-                    let row = run_cell(matrix, cells[index]);
+                    let (group, cell) = all[index];
+                    let row = run_cell(matrix, cell, group);
                     rows.lock().unwrap_or_else(PoisonError::into_inner).push((index, row));
                 }
             });
@@ -141,17 +146,18 @@ pub fn run(matrix: &Matrix<'_>, cells: &[Cell], guests: usize) -> Vec<Row> {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-fn run_cell(matrix: &Matrix<'_>, cell: Cell) -> Row {
+fn run_cell(matrix: &Matrix<'_>, cell: Cell, group: &[usize]) -> Row {
     let mut row = Row {
         series: cell.series.name().to_owned(),
         release: String::new(),
         tier: cell.tier.name(),
+        commands: group.len(),
         session: Ok(Session::default()),
     };
     row.session = kernel_of(matrix.cache, cell)
         .and_then(|kernel| {
             row.release.clone_from(&kernel.release);
-            run_on(matrix, cell, &kernel)
+            run_on(matrix, cell, group, &kernel)
         })
         .map_err(|error| {
             let outcome = match error.downcast_ref::<Unavailable>() {
@@ -171,11 +177,13 @@ fn no_guest(cell: Cell, outcome: &Outcome) -> String {
     format!("--- {}-{}: {} {}", cell.series, cell.tier, outcome.word(), why.join("; "))
 }
 
-fn run_on(matrix: &Matrix<'_>, cell: Cell, kernel: &Kernel) -> Result<Session> {
+fn run_on(matrix: &Matrix<'_>, cell: Cell, group: &[usize], kernel: &Kernel) -> Result<Session> {
     let machine =
         Machine { tier: cell.tier, cpus: matrix.cpus, memory_mib: matrix.memory_mib, append: matrix.append.to_vec() };
     let name = format!("{}-{}", cell.series, cell.tier);
-    let jobs: Vec<Job> = matrix.jobs.iter().map(|job| job.on(cell.series, cell.tier)).collect();
+    // Two guests of a cell each have a kernel log.
+    let folder = if group[0] == 0 { name.clone() } else { format!("{name}-{}", group[0]) };
+    let jobs: Vec<Job> = group.iter().map(|&index| matrix.jobs[index].on(cell.series, cell.tier)).collect();
     let plan = Plan {
         tools: matrix.tools,
         kernel,
@@ -184,24 +192,28 @@ fn run_on(matrix: &Matrix<'_>, cell: Cell, kernel: &Kernel) -> Result<Session> {
         jobs: &jobs,
         limit: matrix.limit * cell.tier.patience(),
         allow: matrix.allow,
-        out: matrix.out.as_ref().map(|out| out.join(&name)),
+        out: matrix.out.as_ref().map(|out| out.join(folder)),
     };
     // Guests print at the same time, so the output of a command is collected, and shown when its guest is done.
-    let mut printed: Vec<Vec<u8>> = vec![Vec::new(); matrix.jobs.len()];
-    let session = session::run(&plan, &mut |index, _: Stream, bytes| printed[index].extend_from_slice(bytes))
+    let mut printed: Vec<Vec<u8>> = vec![Vec::new(); jobs.len()];
+    let mut session = session::run(&plan, &mut |index, _: Stream, bytes| printed[index].extend_from_slice(bytes))
         .with_context(|| format!("cannot run a guest of kernel {}", kernel.release))?;
-    for judged in &session.judged {
-        let label = matrix.labels.get(judged.index).map_or("", String::as_str);
+    for judged in &mut session.judged {
+        let output = &printed[judged.index];
+        // From the index within the group to the index among all commands.
+        judged.index = group[judged.index];
+        let label = &matrix.labels[judged.index];
         let mut text = format!("--- {name}: {label}: {} {}\n", judged.outcome.word(), judged.outcome.note());
         if judged.outcome.is_failure() || matrix.verbose {
-            text += &String::from_utf8_lossy(&printed[judged.index]);
+            text += &String::from_utf8_lossy(output);
         }
         for report in judged.reports.iter().filter(|report| report.allowed.is_none()) {
             text += &format!("{}\n", report.text);
         }
         eprint!("{text}");
     }
-    eprintln!("--- {name} took {:.0} s", session.total.as_secs_f64());
+    let labels: Vec<_> = group.iter().map(|&index| matrix.labels[index].as_str()).collect();
+    eprintln!("--- {name} took {:.0} s for {}", session.total.as_secs_f64(), labels.join(", "));
     Ok(session)
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All commands on one kernel in one tier: boots guests until every command has an outcome, and judges each.
+//! Commands that share a guest, on one kernel in one tier: boots guests until every command has an outcome, and judges each.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::session::{Outcome, Session};
 
-/// One kernel in one tier, and its results.
+/// A guest, or more where one ended early, and its results.
 #[derive(Debug)]
 pub struct Row {
     /// The kernel's series.
@@ -15,6 +15,8 @@ pub struct Row {
     pub release: String,
     /// The tier.
     pub tier: &'static str,
+    /// The number of commands of the guest.
+    pub commands: usize,
     /// The results of the commands; or why no guest could run.
     pub session: Result<Session, Outcome>,
 }
@@ -46,13 +48,13 @@ const NOTE_LENGTH: usize = 90;
 /// The maximum length of a command's label.
 const LABEL_LENGTH: usize = 50;
 
-/// Counts the outcomes of `commands` on all `rows`; if no guest could run, each command of the row counts.
-pub fn count(rows: &[Row], commands: usize) -> Counts {
+/// Counts the outcomes of all `rows`; if no guest could run, each command of the row counts.
+pub fn count(rows: &[Row]) -> Counts {
     let mut counts = Counts::default();
     for row in rows {
         match &row.session {
             Ok(session) => session.judged.iter().for_each(|judged| counts.add(&judged.outcome)),
-            Err(outcome) => (0..commands).for_each(|_| counts.add(outcome)),
+            Err(outcome) => (0..row.commands).for_each(|_| counts.add(outcome)),
         }
     }
     counts
@@ -93,7 +95,7 @@ pub fn table(rows: &[Row], labels: &[String], took: Duration) -> String {
         text += joined.trim_end();
         text.push('\n');
     }
-    let counts = count(rows, labels.len());
+    let counts = count(rows);
     let _ = write!(text, "all guests in {}\n\n{} passed, {} failed", seconds(took), counts.passed, counts.failed);
     if counts.skipped > 0 {
         let _ = write!(text, ", {} skipped", counts.skipped);
@@ -122,6 +124,7 @@ mod tests {
             series: series.to_owned(),
             release: format!("{series}.0"),
             tier: "stock",
+            commands: 3,
             session: session.map(|outcomes| Session {
                 judged: outcomes.into_iter().enumerate().map(judged).collect(),
                 boot: Some(Duration::from_secs(2)),
@@ -157,6 +160,6 @@ all guests in 9.0 s
     #[test]
     fn a_guest_that_could_not_be_run_counts_for_all_its_commands() {
         let rows = [row("6.1", Err(Outcome::Skipped("no network".into())))];
-        assert_eq!(count(&rows, 3), Counts { passed: 0, failed: 0, skipped: 3 });
+        assert_eq!(count(&rows), Counts { passed: 0, failed: 0, skipped: 3 });
     }
 }
