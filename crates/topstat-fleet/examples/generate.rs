@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat_history::layout::HOUR;
-use topstat_history::{Place, Root, Table, TableOptions};
+use topstat_history::{Place, Privacy, Root, Table, TableOptions};
 use topstat_model::document::Shape;
 use topstat_model::{
     Column, ColumnKind, Field, FleetKey, Lost, Reach, Row, Settings, Snapshot, Stored, TableType, Unit,
@@ -124,7 +124,7 @@ fn main() {
         table.coarse(snapshot).expect("a record");
         table.pause().expect("a whole log");
         for log in table.to_seal(over).expect("a log") {
-            table.seal(&log, &shape).expect("a sealed file");
+            table.seal(&log, &shape, &Privacy::default()).expect("a sealed file");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use topstat_history::sealed::Sealed;
+use topstat_history::sealed::{About, Sealed};
 use topstat_history::{Error, Root};
 use topstat_model::{Field, FleetKey, Reach, Row, Snapshot};
 
@@ -182,28 +182,59 @@ impl<'r> Table<'r> {
         self.files.iter().filter(|(_, file)| file.from.is_none() || file.from == newest).filter_map(last).max()
     }
 
-    /// Reads the last snapshot of each host in a window, by this key.
-    pub fn scan(&self, key: FleetKey, window: Window) -> Scan {
-        let mut state = State::new(key, window);
-        for (root, file) in &self.files {
-            if !file.may_have(window.from, window.at) {
-                continue;
-            }
+    /// The files that may have records in a window.
+    fn files_in(&self, window: Window) -> impl Iterator<Item = (&Root, &TableFile)> {
+        self.files().filter(move |(_, file)| file.may_have(window.from, window.at))
+    }
+
+    /// Whether a file with records in a window has less than the table's key: a host hides a column
+    /// ([`Privacy`](topstat_history::Privacy)).
+    pub fn hides_columns(&self, window: Window) -> bool {
+        self.files_in(window).any(|(root, file)| {
+            root.read(&file.path).and_then(Sealed::open).is_ok_and(|sealed| is_part(sealed.about()))
+        })
+    }
+
+    /// Reads the last snapshot of each host in a window, by this key; by a part, if a host hides a column of the key.
+    pub fn scan(&self, mut key: FleetKey, window: Window) -> Scan {
+        if let Some(scan) = self.scan_by(&key, window) {
+            return scan;
+        }
+        key.reach = Reach::Part;
+        self.scan_by(&key, window).expect("a part contains each key")
+    }
+
+    /// As [`scan`](Self::scan). `None`: a host hides a column of the key, and the key is not a part.
+    fn scan_by(&self, key: &FleetKey, window: Window) -> Option<Scan> {
+        let mut state = State::new(key.clone(), window);
+        for (root, file) in self.files_in(window) {
             state.file += 1;
+            let mut is_narrower = false;
             let read = root.read(&file.path).and_then(Sealed::open).and_then(|sealed| {
                 let about = sealed.about();
                 if format!("{}.{}", about.sample, about.table) != self.name {
                     let why = format!("it has records of {}/{}", about.sample, about.table);
                     return Err(io::Error::new(io::ErrorKind::InvalidData, why));
                 }
+                is_narrower = key.reach != Reach::Part && is_part(about);
+                if is_narrower {
+                    return Ok(());
+                }
                 state.read(&sealed, file.host.as_deref())
             });
+            if is_narrower {
+                return None;
+            }
             if let Err(error) = read {
                 state.faults.push((file.path.clone(), error.to_string()));
             }
         }
-        state.finish()
+        Some(state.finish())
     }
+}
+
+fn is_part(about: &About) -> bool {
+    about.key.as_ref().is_some_and(|key| key.reach == Reach::Part)
 }
 
 /// The columns `by` that name an object where the user asks for other ones than the table's key `own`. Fewer columns than the key's

@@ -9,6 +9,7 @@
 //! | [`log`] | JSON lines in zstd, as they are written; a file that is cut off anywhere keeps all flushed lines |
 //! | [`entry`] | a line: a snapshot or a gap |
 //! | [`sealed`] | an hour in Parquet |
+//! | [`private`] | the columns of sealed files that are hidden |
 //! | [`writer`] | a table's records on their way to the files |
 //! | [`keep`] | how much is kept, and for how long |
 //! | [`history`] | reads all records |
@@ -42,6 +43,7 @@ pub use history::{Around, Grain, History};
 pub use keep::Keep;
 pub use layout::{File, Kind, Place};
 pub use outline::{Outlines, Peak};
+pub use sealed::private::{self, Privacy};
 pub use writer::{Table, TableOptions};
 
 use std::io;

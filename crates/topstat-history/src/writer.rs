@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 use topstat_model::{Lost, Snapshot, json};
 
 use crate::dir::Root;
-use crate::entry::{Gap, time_of};
+use crate::entry::{Gap, Shapes, time_of};
 use crate::layout::{self, File, Kind, Place};
 use crate::log::{self, Writer};
+use crate::sealed::private::Privacy;
 use crate::{Error, salvage, sealed};
 
 /// The time after which a frame is ended and brought to the disk: a power failure costs as much at most.
@@ -154,8 +155,8 @@ impl Table {
     /// # Errors
     ///
     /// See [`sealed::seal`].
-    pub fn seal(&self, file: &File, shapes: crate::entry::Shapes<'_>) -> Result<Option<PathBuf>, Error> {
-        sealed::seal(&self.coarse.root, &self.place, file, shapes)
+    pub fn seal(&self, file: &File, shapes: Shapes<'_>, privacy: &Privacy) -> Result<Option<PathBuf>, Error> {
+        sealed::seal(&self.coarse.root, &self.place, file, shapes, privacy)
     }
 }
 

@@ -23,6 +23,7 @@ mod error;
 mod files;
 mod frame;
 mod instant;
+mod key;
 mod lab;
 mod lock;
 pub mod names;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use topstat_history::layout::HOUR;
-use topstat_history::{Place, Root, Table, TableOptions};
+use topstat_history::{Place, Privacy, Root, Table, TableOptions};
 use topstat_model::document::Shape;
 use topstat_model::{
     Column, ColumnKind, CpuSection, Field, FleetKey, Lost, Reach, Row, Settings, Snapshot, Stored, TableType, Unit,
@@ -156,6 +156,11 @@ pub fn name(host: u64) -> String {
 
 /// Records and seals some snapshots of a host, from 03:11:00 on; the last ones are around 03:12:00.
 pub fn record(fleet: &Path, host: u64, rows: usize) {
+    record_without(fleet, host, rows, &Privacy::default());
+}
+
+/// As [`record`], by a host that hides columns.
+pub fn record_without(fleet: &Path, host: u64, rows: usize, privacy: &Privacy) {
     fs::create_dir_all(fleet).unwrap();
     let root = Root::guarded(fleet).unwrap();
     let second = Duration::from_secs(1);
@@ -170,7 +175,7 @@ pub fn record(fleet: &Path, host: u64, rows: usize) {
         }
         recorder.pause().unwrap();
         for log in recorder.to_seal(hour() + 7200 * second).unwrap() {
-            assert_eq!(recorder.seal(&log, &shape).unwrap(), None);
+            assert_eq!(recorder.seal(&log, &shape, privacy).unwrap(), None);
         }
     }
 }

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use topstat_fleet::Root;
 use topstat_fleet::bounds::HostTop;
+use topstat_fleet::compact;
 use topstat_fleet::hosts::Hosts;
 use topstat_fleet::scan::{Scan, Table, Window};
+use topstat_history::Privacy;
+use topstat_history::private::{Hide, Which};
 use topstat_model::Reach;
 
-use crate::fixtures::{Scratch, TABLES, hour, name, record, snapshot};
+use crate::fixtures::{Scratch, TABLES, hour, name, record, record_without, snapshot};
 
 /// The time of the question: 03:12:00.
 pub fn window(within: u64) -> Window {
@@ -94,4 +97,35 @@ fn hosts_that_do_not_report_are_missing_and_damaged_files_are_named() {
     let all = Hosts::find(&roots, None, window(30)).unwrap();
     assert_eq!((all.reported.len(), all.reported["h0002"].tables.len(), all.reported["007"].tables.len()), (4, 2, 3));
     assert_eq!(all.reported["007"].last, window(30).at);
+}
+
+#[test]
+fn one_host_that_hides_a_column_widens_the_bounds_of_all() {
+    let scratch = Scratch::new("hidden");
+    let column = |name: &str| Which::Named(name.to_owned());
+    let hides = |name, hide| Privacy::new(vec![(column(name), hide)], b"key");
+    record_without(&scratch.fleet(), 1, 4, &hides("pid", Hide::Drop));
+    record_without(&scratch.fleet(), 2, 4, &hides("cgroup", Hide::Hash));
+    record(&scratch.fleet(), 3, 4);
+    let roots = [Root::open(&scratch.fleet()).unwrap()];
+    let to = scratch.0.join("compacted");
+    compact::run(&roots, &Root::make(&to).unwrap(), hour() + Duration::from_secs(7200)).unwrap();
+    let compacted = [Root::open(&to).unwrap()];
+    // The newest file of the hosts' directories is the third host's, which hides nothing.
+    for (roots, newest) in [(&roots, Reach::Local), (&compacted, Reach::Part)] {
+        let files = Table::find(roots, "tasks.cpu", None).unwrap();
+        assert_eq!((files.key(&[]).reach, files.hides_columns(window(30))), (newest, true));
+        let scan = files.scan(files.key(&[]), window(30));
+        assert_eq!((scan.key.reach, scan.faults.len(), scan.names.len()), (Reach::Part, 0, 3));
+        let found = by_host(&scan);
+        assert!(found["h0001"].1.iter().all(|name| name.starts_with("-\tworker ")), "{found:?}");
+        // A hash names the object of a host as its value does.
+        let files = Table::find(roots, "net_cgroups.bps", None).unwrap();
+        assert!(!files.hides_columns(window(30)));
+        let found = by_host(&files.scan(files.key(&[]), window(30)));
+        assert!(
+            found["h0002"].1.iter().all(|name| name.len() == 16) && found["h0003"].1[0].starts_with('/'),
+            "{found:?}"
+        );
+    }
 }

@@ -22,6 +22,7 @@
 //! lengths make that cost almost nothing.
 
 mod columns;
+pub mod private;
 mod read;
 mod rows;
 mod write;
@@ -37,6 +38,7 @@ use crate::layout::{self, File, Place, UNFINISHED};
 use crate::{Error, salvage};
 
 pub use columns::{Cells, Columns, Sealed};
+use private::Privacy;
 pub use read::{last_time, read, totals};
 pub use rows::{About, AboutColumn};
 use write::Rows;
@@ -45,12 +47,18 @@ pub use write::{HostRows, Value};
 /// Seals a log: writes the Parquet file of its span under a temporary name, brings it to the disk, gives it its name, and removes
 /// the log. If the span was sealed before (the clock was set back), the file gets all records of both. A log without any record
 /// is only removed. A log that could not be read whole is not removed: it gets another name, which is returned, and the file has
-/// gaps that name it.
+/// gaps that name it. `privacy` is for the records of the log: what was sealed before stays as it is.
 ///
 /// # Errors
 ///
 /// A file can't be read or written. The log stays then.
-pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Result<Option<PathBuf>, Error> {
+pub fn seal(
+    root: &Root,
+    place: &Place,
+    log: &File,
+    shapes: Shapes<'_>,
+    privacy: &Privacy,
+) -> Result<Option<PathBuf>, Error> {
     let sealed = log.sealed();
     let always = (SystemTime::UNIX_EPOCH, log.until());
     let kept = layout::unread_name(root, &log.path);
@@ -64,7 +72,13 @@ pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Resul
                 read(file, always, shapes, each).map_err(Error::of("read", &sealed.path))?;
             }
         }
-        salvage::entries(&open, (log, &kept), always, shapes, each).map_err(Error::of("read", &log.path))
+        let mut hidden = |mut entry: Entry| {
+            if let Entry::Snapshot(snapshot) = &mut entry {
+                privacy.apply(snapshot);
+            }
+            each(entry);
+        };
+        salvage::entries(&open, (log, &kept), always, shapes, &mut hidden).map_err(Error::of("read", &log.path))
     };
     let shape = shapes(&place.sample, &place.table);
     let (mut about, mut last, mut ordered) = (About::new(place, shape), None, true);
@@ -74,6 +88,7 @@ pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Resul
         ordered &= last < key;
         last = key;
     })?;
+    privacy.widen(&mut about);
     if last.is_some() {
         let unfinished = sealed.path.with_extension(format!("parquet{UNFINISHED}"));
         let written = root.create(&unfinished).map_err(Error::of("write", &unfinished)).and_then(|file| {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use topstat_model::document::Shape;
-use topstat_model::{Column, ColumnKind, Field, FleetKey};
+use topstat_model::{Column, ColumnKind, Field, FleetKey, Reach};
 
 use crate::entry::Entry;
 use crate::layout::Place;
@@ -135,7 +135,9 @@ impl About {
     /// Adds the columns that the file of another host has. A column that has texts in one of them has texts.
     pub fn merge(&mut self, other: &Self) {
         self.value_name.clone_from(&other.value_name);
-        self.key = self.key.take().or_else(|| other.key.clone());
+        // A host that hides a column of the key has a part of the key, and so has the file of both hosts.
+        let is_part = |key: &&FleetKey| key.reach == Reach::Part;
+        self.key = other.key.as_ref().filter(is_part).cloned().or(self.key.take()).or_else(|| other.key.clone());
         for (own, more) in [(&mut self.parts, &other.parts), (&mut self.lost, &other.lost)] {
             for name in more {
                 if !own.contains(name) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use topstat_history::layout::{File, Kind, places};
-use topstat_history::{Keep, Root, Table};
+use topstat_history::{Keep, Privacy, Root, Table};
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
 
@@ -17,7 +17,7 @@ fn record(root: &Root) -> Result<(), topstat_history::Error> {
     table.fine(at(0), b"{}\n")?;
     table.pause()?;
     for log in table.to_seal(at(9_000_000))? {
-        table.seal(&log, &shape)?;
+        table.seal(&log, &shape, &Privacy::default())?;
     }
     // The next hour stays a log.
     table.coarse(snapshot(at(3_600_000), 3))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use topstat_history::layout::{HOUR, Kind, files};
-use topstat_history::{Entry, Grain, History, Table, TableOptions};
+use topstat_history::{Entry, Grain, History, Privacy, Table, TableOptions};
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
 
@@ -52,7 +52,7 @@ fn record(scratch: &Scratch, runs: &[Run], hours: bool) -> u64 {
 
 fn seal(table: &mut Table, now: u64) {
     for file in table.to_seal(at(now)).unwrap() {
-        assert_eq!(table.seal(&file, &shape).unwrap(), None);
+        assert_eq!(table.seal(&file, &shape, &Privacy::default()).unwrap(), None);
     }
 }
 

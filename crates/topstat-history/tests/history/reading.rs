@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use topstat_history::layout::{Kind, files};
-use topstat_history::{Entry, Grain, History, Outlines, Peak, Table};
+use topstat_history::{Entry, Grain, History, Outlines, Peak, Privacy, Table};
 use topstat_model::json;
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
@@ -34,7 +34,7 @@ fn open(scratch: &Scratch) -> Table {
 
 fn seal(table: &mut Table, now: SystemTime) {
     for file in table.to_seal(now).unwrap() {
-        assert_eq!(table.seal(&file, &shape).unwrap(), None);
+        assert_eq!(table.seal(&file, &shape, &Privacy::default()).unwrap(), None);
     }
 }
 

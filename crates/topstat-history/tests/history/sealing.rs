@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use proptest::prelude::*;
 use topstat_history::layout::{File, Kind, files};
 use topstat_history::log::Writer;
-use topstat_history::{Entry, Gap, Root, sealed};
-use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Snapshot, json};
+use topstat_history::private::{Hide, Which};
+use topstat_history::{Entry, Gap, Privacy, Root, sealed};
+use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Reach, Row, Snapshot, json};
 
 use crate::fixtures::{Scratch, at, place, shape, snapshot};
 
@@ -56,7 +57,7 @@ fn a_sealed_hour_has_all_that_its_log_had_in_few_bytes() {
         .collect();
     entries.insert(3, gap());
     let log = write_log(&scratch.0, &entries);
-    sealed::seal(&scratch.root(), &place(), &log, &shape).unwrap();
+    sealed::seal(&scratch.root(), &place(), &log, &shape, &Privacy::default()).unwrap();
     assert!(!log.path.exists());
     assert_eq!(files(&scratch.root(), &place()).unwrap().len(), 1);
     let found = read(&scratch.0);
@@ -79,7 +80,7 @@ fn an_hour_that_comes_again_is_sealed_with_what_it_had() {
     };
     for numbers in [&[1, 2, 9][..], &[2, 3, 10]] {
         let log = write_log(&scratch.0, &of(numbers));
-        sealed::seal(&scratch.root(), &place(), &log, &shape).unwrap();
+        sealed::seal(&scratch.root(), &place(), &log, &shape, &Privacy::default()).unwrap();
     }
     assert_eq!(read(&scratch.0), of(&[1, 2, 3, 9, 10]));
 }
@@ -91,7 +92,7 @@ fn a_log_that_can_not_be_sealed_stays() {
     // A directory has the name of the sealed file.
     let sealed = File::of(&scratch.0, &place(), Kind::Sealed, at(0));
     fs::create_dir(&sealed.path).unwrap();
-    let error = sealed::seal(&scratch.root(), &place(), &log, &shape).unwrap_err();
+    let error = sealed::seal(&scratch.root(), &place(), &log, &shape, &Privacy::default()).unwrap_err();
     assert!(error.to_string().starts_with("cannot "), "{error}");
     assert!(log.path.exists());
     assert_eq!(fs::read_dir(log.path.parent().unwrap()).unwrap().count(), 2, "nothing unfinished is left");
@@ -144,7 +145,7 @@ proptest! {
         let place = place();
         let sealed = File::of(&scratch.0, &place, Kind::Sealed, at(0));
         let log = write_log(&scratch.0, &[Entry::Snapshot(Box::new(written.clone()))]);
-        sealed::seal(&scratch.root(), &place, &log, &|_, _| None).unwrap();
+        sealed::seal(&scratch.root(), &place, &log, &|_, _| None, &Privacy::default()).unwrap();
         let mut entries = Vec::new();
         sealed::read(fs::File::open(&sealed.path).unwrap(), (at(5000), at(5000)), &|_, _| None, &mut |entry| entries.push(entry)).unwrap();
         let Some(Entry::Snapshot(found)) = entries.pop() else { panic!("{entries:?}") };
@@ -162,4 +163,40 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn what_is_private_is_in_logs_alone() {
+    let scratch = Scratch::new("private");
+    let named = |name: &str| Which::Named(name.to_owned());
+    let rules = vec![(Which::Addresses, Hide::Cut), (named("comm"), Hide::Hash), (named("pid"), Hide::Drop)];
+    let privacy = Privacy::new(rules, b"key");
+    let entries: Vec<_> = (0..2).map(|number| Entry::Snapshot(Box::new(snapshot(at(number * 1000), 8)))).collect();
+    // The second seal merges the hour's file, which is not hidden a second time, with a log of a later record.
+    for entry in &entries {
+        let log = write_log(&scratch.0, std::slice::from_ref(entry));
+        sealed::seal(&scratch.root(), &place(), &log, &shape, &privacy).unwrap();
+    }
+    let found = read(&scratch.0);
+    assert_eq!(found.len(), entries.len());
+    let mut hashes = std::collections::BTreeMap::new();
+    for (found, entry) in found.iter().zip(&entries) {
+        let (Entry::Snapshot(found), Entry::Snapshot(truth)) = (found, entry) else { panic!("no snapshot: {found:?}") };
+        assert_eq!((found.total, found.other, found.proven), (truth.total, truth.other, truth.proven));
+        for (found, truth) in found.rows.iter().zip(&truth.rows) {
+            assert_eq!((found.rank, found.value, &found.parts), (truth.rank, truth.value, &truth.parts));
+            let [sip, sport, dip, dport, pid, comm, ..] = &found.object[..] else { panic!("columns are missing") };
+            assert_eq!((sip, dip), (&Field::from("10.0.0.0/24"), &Field::from("192.0.2.0/24")));
+            assert_eq!((sport, dport), (&truth.object[1], &truth.object[3]));
+            assert_eq!(*pid, Field::None);
+            assert_eq!(found.object[6..], truth.object[6..]);
+            let hash = hashes.entry(truth.object[5].to_string()).or_insert_with(|| comm.clone());
+            assert_eq!((hash as &Field, comm.to_string().len()), (comm, 16));
+        }
+    }
+    assert!(hashes.len() > 1, "{hashes:?}");
+    let sealed = File::of(&scratch.0, &place(), Kind::Sealed, at(0));
+    let sealed = sealed::Sealed::open(fs::File::open(&sealed.path).unwrap()).unwrap();
+    // Two connections of one process to one network are one object there.
+    assert_eq!(sealed.about().key.as_ref().map(|key| key.reach), Some(Reach::Part));
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use topstat_history::{Entry, Grain, History, Keep, Root, Table};
+use topstat_history::{Entry, Grain, History, Keep, Privacy, Root, Table};
 use topstat_model::json;
 
 use crate::fixtures::{Chance, OPTIONS, Scratch, at, place, shape, snapshot};
@@ -32,7 +32,7 @@ fn recorder_that_is_killed() {
         let time = at(number * 60_000);
         for file in table.to_seal(time).unwrap() {
             // The disk may be full.
-            let _ = table.seal(&file, &shape);
+            let _ = table.seal(&file, &shape, &Privacy::default());
         }
         let snapshot = snapshot(time, 20);
         let mut document = Vec::new();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use topstat_history::{Root, Table, check, sealed};
+use topstat_history::{Privacy, Root, Table, check, sealed};
 use topstat_model::{Field, json};
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
@@ -60,7 +60,7 @@ fn record(root: &Path) -> u64 {
     let over = table.to_seal(at(9_000_000)).unwrap();
     assert_eq!(over.len(), 2, "both hours are over");
     for file in over {
-        assert_eq!(table.seal(&file, &shape).unwrap(), None);
+        assert_eq!(table.seal(&file, &shape, &Privacy::default()).unwrap(), None);
     }
     most
 }
@@ -115,7 +115,7 @@ fn record_sparsely(root: &Path) {
     }
     table.pause().unwrap();
     for file in table.to_seal(at(9_000_000)).unwrap() {
-        assert_eq!(table.seal(&file, &shape).unwrap(), None);
+        assert_eq!(table.seal(&file, &shape, &Privacy::default()).unwrap(), None);
     }
 }
 

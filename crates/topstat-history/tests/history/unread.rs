@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use topstat_history::layout::{File, Kind};
 use topstat_history::log::Writer;
-use topstat_history::{Entry, Gap, Grain, History, Keep, Outlines, Table};
+use topstat_history::{Entry, Gap, Grain, History, Keep, Outlines, Privacy, Table};
 use topstat_model::json;
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
@@ -71,7 +71,7 @@ fn range_from(scratch: &Scratch, number: u64) -> (Vec<u64>, Vec<Gap>) {
 
 fn seal(scratch: &Scratch, log: &File) -> Option<PathBuf> {
     let table = Table::open(&scratch.root(), place(), OPTIONS, Duration::ZERO).unwrap();
-    table.seal(log, &shape).unwrap()
+    table.seal(log, &shape, &Privacy::default()).unwrap()
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_parquet_file_that_can_not_be_read_is_named_and_hides_no_other() {
         let logs = table.to_seal(at(9 * HOUR_MS)).unwrap();
         assert_eq!(logs.len(), 3);
         for log in logs {
-            assert_eq!(table.seal(&log, &shape).unwrap(), None);
+            assert_eq!(table.seal(&log, &shape, &Privacy::default()).unwrap(), None);
         }
         let sealed = File::of(&scratch.0, &place(), Kind::Sealed, at(HOUR_MS)).path;
         fs::write(&sealed, spoil(&fs::read(&sealed).unwrap())).unwrap();

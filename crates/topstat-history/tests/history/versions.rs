@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use topstat_history::{Entry, Grain, History, Root, Table};
+use topstat_history::{Entry, Grain, History, Privacy, Root, Table};
 use topstat_model::json;
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
@@ -47,7 +47,7 @@ fn write(root: &Path) {
         }
     }
     for file in table.to_seal(at(3_700_000)).unwrap() {
-        table.seal(&file, &shape).unwrap();
+        table.seal(&file, &shape, &Privacy::default()).unwrap();
     }
     drop(table);
     for (grain, name) in [(Grain::Coarse, "coarse.jsonl"), (Grain::Fine, "fine.jsonl")] {
@@ -84,7 +84,7 @@ fn logs_of_earlier_versions_are_sealed_whole() {
         let mut table = Table::open(&scratch.root(), place(), OPTIONS, Duration::ZERO).unwrap();
         let logs = table.to_seal(at(9_000_000)).unwrap();
         assert_eq!(logs.len(), 1, "{}", version.display());
-        assert_eq!(table.seal(&logs[0], &shape).unwrap(), None, "{}", version.display());
+        assert_eq!(table.seal(&logs[0], &shape, &Privacy::default()).unwrap(), None, "{}", version.display());
         let expected = fs::read_to_string(version.join("coarse.jsonl")).unwrap();
         assert!(lines(&scratch.0, Grain::Coarse) == expected, "{}", version.display());
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
+use topstat_history::private::{Hide, Which};
 
 use super::{Mount, time};
 use crate::complete;
@@ -60,6 +61,16 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB", help_heading = KEPT)]
     pub size: u64,
 
+    /// What sealed files have of a column, since tools copy them to other hosts: drop, hash (needs --private-key), or cut (an
+    /// address's network: /24, IPv6 /48). COLUMN is a column's name, or 'addresses' for all with addresses; may be given several
+    /// times
+    #[arg(long, value_name = "COLUMN=HOW", value_parser = private, help_heading = SEALED)]
+    pub private: Vec<(Which, Hide)>,
+
+    /// The key of hashes, as 'topstat lab key' makes it; equal values have equal hashes on all hosts with this key
+    #[arg(long, value_name = "FILE", help_heading = SEALED)]
+    pub private_key: Option<PathBuf>,
+
     #[command(flatten)]
     pub mount: Mount,
 }
@@ -82,6 +93,7 @@ pub struct RecordCheckArgs {
 }
 
 const KEPT: &str = "What is kept";
+const SEALED: &str = "What sealed files hide";
 
 const NOTES: &str = "\
 FILES
@@ -95,6 +107,7 @@ EXAMPLES
   topstat record                                 all tables, for 7 days, in at most 1 GiB
   topstat record tcp/conns_bps tasks/cpu --age 30d --size 5GiB
   topstat top tcp/conns_bps --at 03:12           what was at the top then
+  topstat record --private addresses=cut --private comm=drop    a fleet sees networks, and no names of programs
   topstat record check                           what is wrong with the files
   zstdcat /var/lib/topstat/history/*/table=tasks.cpu/*/*.jsonl.zst | jq .total";
 
@@ -162,6 +175,22 @@ impl PastArgs {
     }
 }
 
+/// The name that stands for all columns with addresses.
+const ADDRESSES: &str = "addresses";
+
+/// A rule for columns: `sip=cut`.
+fn private(text: &str) -> Result<(Which, Hide), String> {
+    let (column, how) = text.split_once('=').ok_or("not a rule: give COLUMN=HOW, as sip=cut")?;
+    let hide = match how {
+        "drop" => Hide::Drop,
+        "hash" => Hide::Hash,
+        "cut" => Hide::Cut,
+        _ => return Err(format!("'{how}' is no way to hide a column: there are drop, hash, cut")),
+    };
+    let which = if column == ADDRESSES { Which::Addresses } else { Which::Named(column.to_owned()) };
+    Ok((which, hide))
+}
+
 /// The least room that is worth recording in.
 const LEAST_SIZE: u64 = 1 << 20;
 
@@ -189,6 +218,14 @@ fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_name_a_column_and_a_way() {
+        assert_eq!(private("comm=drop"), Ok((Which::Named("comm".to_owned()), Hide::Drop)));
+        assert_eq!(private("addresses=cut"), Ok((Which::Addresses, Hide::Cut)));
+        assert!(private("comm").unwrap_err().starts_with("not a rule"));
+        assert_eq!(private("comm=gone").unwrap_err(), "'gone' is no way to hide a column: there are drop, hash, cut");
+    }
 
     #[test]
     fn sizes_are_bytes_or_have_a_unit() {

@@ -3,7 +3,6 @@
 
 pub mod ethtool;
 mod groups;
-pub mod key;
 pub mod measure;
 pub mod place;
 pub mod plan;

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use topstat_model::typeset::escape;
 
-use super::key::Key;
 use super::place::Trouble;
 use super::side::{Answer, Description, Request, Side};
 use super::wire::{Channel, MESSAGE, OPENING};
+use crate::key::Key;
 
 use crate::lock::lock;
 
@@ -136,11 +136,11 @@ const MOST_UNTOLD: usize = 16;
 
 /// Takes connections, and hands on a peer that has proved the key. Further peers are refused until the first has ended.
 ///
-/// - **P1** A peer without the key takes no place from a peer with the key: at most [`MOST_OPENING`] peers are in the handshake,
+/// - **LR1** A peer without the key takes no place from a peer with the key: at most [`MOST_OPENING`] peers are in the handshake,
 ///   each for at most [`OPENING`](super::wire::OPENING). A new peer is always accepted, and one of the others is dropped. A peer
 ///   whose key is proved leaves the handshake, and is not dropped any more.
-/// - **P2** The peer that is let in has a separate place to wait, which refusals can't fill.
-/// - **P3** No thread waits until a refusal is printed. Refusals that are not printed are counted.
+/// - **LR2** The peer that is let in has a separate place to wait, which refusals can't fill.
+/// - **LR3** No thread waits until a refusal is printed. Refusals that are not printed are counted.
 pub struct Server {
     /// The peer that is let in.
     peers: Receiver<(Channel, SocketAddr)>,
@@ -313,14 +313,14 @@ impl Door {
 
     fn shake_hands(&self, socket: TcpStream, from: SocketAddr, number: u64) {
         let opened = Channel::accept(socket, &self.key);
-        // P1
+        // LR1
         let stayed = lock(&self.openings).remove(number);
         let admitted = match stayed {
             true => opened.and_then(|channel| self.admit(channel, from)),
             false => Err(format!("more than {MOST_OPENING} were opening connections: it made way for another")),
         };
         let refused = match admitted {
-            // P2: the place is empty, since `busy` lets a peer in only after the previous lab has ended.
+            // LR2: the place is empty, since `busy` lets a peer in only after the previous lab has ended.
             Ok(channel) => return drop(self.let_in.try_send((channel, from))),
             Err(why) => why,
         };
@@ -392,7 +392,7 @@ mod tests {
         Ok(took)
     }
 
-    /// P1 … P3
+    /// LR1 … LR3
     #[test]
     fn who_has_the_key_gets_in_however_many_have_none() {
         use std::io::Write as _;
@@ -421,7 +421,7 @@ mod tests {
         garbage.join().unwrap();
     }
 
-    /// P3: refusals fill their queue, and a peer with the key gets in.
+    /// LR3: refusals fill their queue, and a peer with the key gets in.
     #[test]
     fn refusals_that_are_not_told_are_counted() {
         const PEERS: u64 = 3 * MOST_UNTOLD as u64;

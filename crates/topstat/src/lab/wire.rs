@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use topstat_model::typeset::escape;
 
-use super::key::{Key, from_hex, random, to_hex};
+use crate::key::{Key, from_hex, random, to_hex};
 
 /// The number of the messages' form.
 pub const FORM: u32 = 1;

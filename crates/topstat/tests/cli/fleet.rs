@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use topstat_history::layout::HOUR;
-use topstat_history::{Place, Root, Table, TableOptions};
+use topstat_history::{Place, Privacy, Root, Table, TableOptions};
 use topstat_model::document;
 use topstat_model::document::Shape;
 use topstat_model::{Column, ColumnKind, FleetKey, Reach, Stored};
@@ -40,7 +40,7 @@ impl Scratch {
         table.coarse(document::read(document.to_string().as_bytes(), shape).unwrap()).unwrap();
         table.pause().unwrap();
         for log in table.to_seal(SystemTime::now() + Duration::from_secs(1 << 32)).unwrap() {
-            table.seal(&log, &shape).unwrap();
+            table.seal(&log, &shape, &Privacy::default()).unwrap();
         }
     }
 

@@ -265,6 +265,10 @@ fn what_makes_no_sense_is_refused() {
         (&["record", "tasks/cpus"], 2, "did you mean cpu?"),
         (&["record", "--size", "12"], 2, "at least 1MiB is needed"),
         (&["record", "--fine-interval", "1m"], 2, "--fine-interval is longer than --interval"),
+        (&["record", "--private", "comn=drop"], 2, "no table has a column comn: did you mean comm?"),
+        (&["record", "--private", "comm"], 2, "not a rule: give COLUMN=HOW"),
+        (&["record", "--private", "comm=hash"], 2, "give --private-key FILE"),
+        (&["record", "--private", "comm=hash", "--private-key", "/nonexistent"], 2, "cannot use the key /nonexistent"),
     ] {
         let output = Command::new(TOPSTAT).args(arguments).arg("--history").arg(scratch.history()).output().unwrap();
         let said = String::from_utf8(output.stderr.clone()).unwrap();

@@ -8,6 +8,7 @@ use topstat_fleet::scan::{CONTAINER, Table};
 use topstat_fleet::sql::{Engine, Question, statements};
 use topstat_history::Place;
 use topstat_history::sealed::{About, Sealed};
+use topstat_model::Reach;
 
 use super::{check_by, directory, open, window};
 use crate::args::fleet::{EngineName, FleetSqlArgs};
@@ -48,7 +49,7 @@ pub fn run(args: &FleetSqlArgs, console: &mut dyn Console) -> Result<Exit, Error
     if !table.is_empty() {
         check_by(&args.by, table.columns())?;
     }
-    let key = table.key(&args.by);
+    let mut key = table.key(&args.by);
     let stored = |name: &String| {
         let column = about.columns.iter().find(|column| column.name == *name);
         let unknown = || Error::Usage(format!("--by {name}: the table has no such column"));
@@ -56,6 +57,9 @@ pub fn run(args: &FleetSqlArgs, console: &mut dyn Console) -> Result<Exit, Error
     };
     let stored = key.columns.iter().map(stored).collect::<Result<Vec<_>, Error>>()?;
     let window = window(&args.when, || table.last().or_else(|| Some(SystemTime::now())))?;
+    if table.hides_columns(window) {
+        key.reach = Reach::Part;
+    }
     let question = Question {
         table: &name,
         key: &key,

@@ -12,7 +12,7 @@ use crate::args::lab::{KeyArgs, LabArgs, LabCommand, ReportArgs};
 use crate::backend::{Backend, Profiling};
 use crate::console::{Console, Wake};
 use crate::error::{Error, Exit};
-use crate::lab::key::Key;
+use crate::key::Key;
 use crate::lab::measure::{Measure, Sides, on_this_host};
 use crate::lab::place::{Place, Trouble};
 use crate::lab::plan::{Experiment, Parameters, Places, Variant, variants};

@@ -10,7 +10,7 @@ use crate::args::lab::ServeArgs;
 use crate::backend::Backend;
 use crate::console::{Console, Wake};
 use crate::error::{Error, Exit};
-use crate::lab::key::Key;
+use crate::key::Key;
 use crate::lab::place::{Place, Trouble};
 use crate::lab::remote::{Event, Server};
 use crate::lab::saved::Claim;

@@ -5,19 +5,24 @@ mod check;
 mod recorder;
 pub mod tree;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
-use topstat_history::{Keep, Root, TableOptions, keep, layout};
+use topstat_history::private::{Hide, Which};
+use topstat_history::{Keep, Privacy, Root, TableOptions, keep, layout};
+use topstat_model::typeset::escape;
 
 use crate::args::record::{RecordArgs, RecordCommand};
-use crate::config::Level;
+use crate::config::{Config, Level};
 use crate::console::{Console, Schedule};
 use crate::daemon::events::{Event, Events};
 use crate::daemon::logging;
 use crate::error::{Error, Exit};
+use crate::key::Key;
 use crate::resolve;
+use crate::suggest::did_you_mean;
 use recorder::Recorder;
 use tree::Tree;
 
@@ -31,6 +36,7 @@ pub struct Plan {
     /// Fine records are made.
     fine: bool,
     keep: Keep,
+    privacy: Privacy,
 }
 
 impl Plan {
@@ -58,7 +64,49 @@ impl Plan {
             coarse_every: u64::try_from(every).unwrap_or(u64::MAX),
             fine,
             keep: Keep { age: args.age, fine_age: args.fine_age, bytes: args.size },
+            privacy: privacy(args)?,
         })
+    }
+}
+
+/// The names of all columns of objects, in the samples and in the tables that the configuration of this host defines. A defined
+/// table's column has the last name of its field, or the whole field.
+fn columns() -> BTreeSet<String> {
+    let mut names: BTreeSet<String> =
+        topstat_kernel::samples().iter().flat_map(|sample| sample.columns()).map(|column| column.name.into()).collect();
+    // What is wrong with the configuration is for the daemon to say.
+    let config = Config::find(None).map(|(config, _)| config).unwrap_or_default();
+    for field in config.defined().iter().flat_map(|(_, definition)| &definition.keys) {
+        names.extend(field.text.rsplit('.').next().map(str::to_owned));
+        names.insert(field.text.clone());
+    }
+    names
+}
+
+/// The rules for sealed files. A misspelled column is an error, since its values would leave the host.
+fn privacy(args: &RecordArgs) -> Result<Privacy, Error> {
+    let columns = if args.private.is_empty() { BTreeSet::new() } else { columns() };
+    for (which, _) in &args.private {
+        let Which::Named(name) = which else { continue };
+        if !columns.contains(name.as_str()) {
+            let known: Vec<_> = columns.iter().map(String::as_str).collect();
+            let meant = did_you_mean(name, known.iter().copied());
+            let meant = if meant.is_empty() { format!(": there are {}", known.join(", ")) } else { meant };
+            return Err(Error::Usage(format!("--private: no table has a column {}{meant}", escape(name))));
+        }
+    }
+    let has_hash = args.private.iter().any(|(_, hide)| *hide == Hide::Hash);
+    match &args.private_key {
+        Some(path) => {
+            let key = Key::read(path).map_err(|why| Error::Usage(format!("--private-key: {why}")))?;
+            Ok(Privacy::new(args.private.clone(), key.as_ref()))
+        }
+        None if has_hash => Err(Error::Usage(
+            "--private: a hash without a key can be undone by trying all values: give --private-key FILE, with one key for all hosts \
+             ('topstat lab key FILE' makes one)"
+                .to_owned(),
+        )),
+        None => Ok(Privacy::new(args.private.clone(), &[])),
     }
 }
 

@@ -209,7 +209,7 @@ impl<'a> Recorder<'a> {
     fn seal_one(&mut self) {
         let Some((path, file)) = self.to_seal.pop_front() else { return };
         let Some(recorded) = self.tables.get(&path) else { return };
-        match recorded.table.seal(&file, &resolve::stored_shape) {
+        match recorded.table.seal(&file, &resolve::stored_shape, &self.plan.privacy) {
             Ok(None) => {}
             Ok(Some(kept)) => {
                 log::warn!("{} could not be read whole: it is kept as {}", file.path.display(), kept.display());

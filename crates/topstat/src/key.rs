@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The key that two hosts share, in a file that no other user may read.
+//! A secret that several hosts share, in a file that no other user may read: the key of the lab, and the key of hashes in records.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
