@@ -21,7 +21,7 @@ int host_admit(u32 place, u64 obj, u64 id, u64 value);
 int host_look_again(u32 place, u32 slot);
 int host_look_at_kept(u32 place, u32 slot);
 int host_bank_roll(u32 place);
-#define TS_COLD(f, ...) HOST_COLD_##f(__VA_ARGS__)
+#define TS_COLD_CALL(f, ...) HOST_COLD_##f(__VA_ARGS__)
 #define HOST_COLD_ts_settle(t, pos, key, slot, mask) host_settle((t)->place, pos, key, slot)
 #define HOST_COLD_ts_admit(t, tick, obj, id, value, view) host_admit((t)->place, obj, id, value)
 #define HOST_COLD_ts_look_again(t, tick, slot, view) host_look_again((t)->place, slot)

@@ -143,7 +143,7 @@ TS_INLINE u32 keyed_find_in(u32 bucket, u64 hash, const KEYED_KEY *key, u32 samp
 }
 
 /* K1 */
-TS_APART int keyed_find(const KEYED_KEY *key, u32 sample)
+TS_GLOBAL_FN int keyed_find(const KEYED_KEY *key, u32 sample)
 {
 	u64 hash;
 	u32 place;
@@ -250,7 +250,7 @@ TS_INLINE int keyed_object_end(KEYED_OBJECT *o, u64 id)
 }
 
 /* End the object in this place, if it is silent. An object with a count ends only when a place is needed. True: it has ended. */
-TS_APART int keyed_age(u32 place, u64 id, u32 wanted)
+TS_GLOBAL_FN int keyed_age(u32 place, u64 id, u32 wanted)
 {
 	KEYED_OBJECT *o = host_item(objects, place);
 	u32 bank, counts = 0;
@@ -263,7 +263,7 @@ TS_APART int keyed_age(u32 place, u64 id, u32 wanted)
 }
 
 /* Take a place in this bucket that has no object. Returns the place, from 1; 0: there is no free place at present. */
-TS_APART int keyed_take_free(u32 bucket, u64 hash)
+TS_GLOBAL_FN int keyed_take_free(u32 bucket, u64 hash)
 {
 	struct keyed_bucket *b = host_item(buckets, bucket);
 	u64 now = host_jiffies();
@@ -305,7 +305,7 @@ TS_INLINE u32 keyed_take_in(u32 bucket, u64 hash)
 }
 
 /* Make an object in a place that the caller has taken. */
-TS_APART int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
+TS_GLOBAL_FN int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 {
 	u32 bucket = place / KEYED_WAYS, way = place % KEYED_WAYS, incarnation, i;
 	struct keyed_bucket *b = host_item(buckets, bucket);
@@ -334,7 +334,7 @@ TS_APART int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 #define KEYED_TRIES 2048
 
 /* K3. Returns the place of the object, from 1; 0: there is no object. */
-TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
+TS_GLOBAL_FN int keyed_make(const KEYED_KEY *key, u32 sample)
 {
 	struct keyed_bucket *first;
 	u32 place;
@@ -393,7 +393,7 @@ TS_INLINE void keyed_release(KEYED_OBJECT *o)
 }
 
 /* The key's owner has ended (K8). The key may have no object. */
-TS_APART int keyed_close(const KEYED_KEY *key, u32 sample)
+TS_GLOBAL_FN int keyed_close(const KEYED_KEY *key, u32 sample)
 {
 	u32 place = keyed_find(key, sample);
 	KEYED_OBJECT *o = place ? host_item(objects, place - 1) : NULL;

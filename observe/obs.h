@@ -93,7 +93,7 @@ TS_NOINLINE long obs_claim_once(u32 i, void *arg)
  * Claim a word that another CPU is about to release, in at most `tries` tries. Returns false where the holder does not release
  * it: this CPU has interrupted the holder, or the holder does not run. The caller releases the word by ts_release().
  */
-TS_APART int obs_claim_soon(u64 *word, u32 tries)
+TS_GLOBAL_FN int obs_claim_soon(u64 *word, u32 tries)
 {
 	struct obs_claiming c = { .word = word };
 
@@ -346,7 +346,7 @@ TS_INLINE void obs_unknown(struct obs *x, u32 table, u64 most)
 }
 
 /* The object at this address has ended: this CPU's tables forget it at once. Other CPUs see that its id is 0. */
-TS_APART int obs_forget(u32 number, u64 self)
+TS_GLOBAL_FN int obs_forget(u32 number, u64 self)
 {
 	struct ts_bank *bank = host_bank(host_cpu(), number);
 	u32 table;
@@ -365,7 +365,7 @@ TS_APART int obs_forget(u32 number, u64 self)
 TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 self, struct ts_window *scratch);
 
 /* Keep a copy in one table. A separate function, to save stack. */
-TS_APART int obs_keep_in(u32 number, u32 table, u64 self, u64 id, u32 claimed)
+TS_GLOBAL_FN int obs_keep_in(u32 number, u32 table, u64 self, u64 id, u32 claimed)
 {
 	struct ts_bank *bank = host_bank(host_cpu(), number);
 	struct ts_kept *kept;
@@ -400,7 +400,7 @@ TS_APART int obs_keep_in(u32 number, u32 table, u64 self, u64 id, u32 claimed)
 
 /* The object at this address is about to end and still has this id: this CPU's dynamic tables keep copies of it. The caller has
  * pushed all of its amounts. */
-TS_APART int obs_keep(u32 number, u64 self, u64 id)
+TS_GLOBAL_FN int obs_keep(u32 number, u64 self, u64 id)
 {
 	struct obs x;
 	u32 table;

@@ -138,7 +138,7 @@ TS_INLINE u64 records_since(const struct record *r, const struct records_counts 
 }
 
 /* Make a window's mark from the record with this index. A separate function, for the verifier. */
-TS_APART int records_mark(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of, u32 i)
+TS_GLOBAL_FN int records_mark(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of, u32 i)
 {
 	struct ts_mark *m;
 	struct record *r;
@@ -218,7 +218,7 @@ TS_INLINE u32 records_oldest(u64 slide, u64 done)
  * part of the window's sum. Returns the share of the slide with this age (0: the window's newest slide), in one part. `given`:
  * the sum of the shares of newer slides, which grows by the share.
  */
-TS_APART u64 records_share(struct ts_window *w, u32 age, u32 part, u64 untaken, u64 *given)
+TS_GLOBAL_FN u64 records_share(struct ts_window *w, u32 age, u32 part, u64 untaken, u64 *given)
 {
 	u64 back, share;
 	u32 mark;

@@ -45,7 +45,7 @@ fn main() -> Result<()> {
         for program in programs {
             for (ending, flags) in [(".bpf.o", &flags), (".plain.bpf.o", &plain)] {
                 let object = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ending);
-                // The plain build is for families that name it: see `Builds::or_plain`.
+                // The fallback build is for families that name it: see `Builds::or_fallback`.
                 if ending == ".plain.bpf.o" && !sources.contains(&format!("{name}/{object}\"")) {
                     continue;
                 }
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
         bindings(&header, &includes, &SHARED_TYPES, &family_out.join("abi.rs"))?;
         layout(&header, &includes, &family_out.join("layout.txt"))?;
         writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
-        // Families that users define at run time have no `family()`.
+        // The example, and families that users define at run time, have no `family()`.
         if sources.contains("pub fn family()") {
             members.push(name.clone());
         }

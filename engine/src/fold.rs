@@ -3,7 +3,7 @@
 
 use crate::abi;
 
-/// Adds a CPU's counters to the sums, modulo 2⁶⁴ (F1 in `fold.h`). The shorter of the two slices sets the number of items.
+/// Adds a CPU's counters to the sums, modulo 2⁶⁴ (FO1 in `fold.h`). The shorter of the two slices sets the number of items.
 pub fn fold(sums: &mut [u64], counters: &[u64]) {
     let items = sums.len().min(counters.len());
     // SAFETY: both have at least `items` items, and a mutably borrowed slice overlaps no other.

@@ -20,7 +20,7 @@ use crate::family::{Account, AccountReader, Family, Kind};
 /// The family of the account. It has no samples: `topstat tasks` shows it.
 pub fn family() -> Family {
     let account = Account {
-        beside: "tasks",
+        checked_with: "tasks",
         programs: accountant::programs,
         load: |options, exact| {
             let accountant = Accountant::load(options)?;

@@ -215,7 +215,7 @@ TS_INLINE void custom_look_at_ended(struct custom_look *look, KEYED_OBJECT *o, u
 }
 
 /* A place with an object. Does not begin a slide in its window: without pushes it falls silent (K5). */
-TS_APART int custom_look_at(struct custom_look *look, u32 place)
+TS_GLOBAL_FN int custom_look_at(struct custom_look *look, u32 place)
 {
 	struct ts_bank *bank = custom_bank();
 	KEYED_OBJECT *o = place ? host_item(objects, place - 1) : NULL;
@@ -233,7 +233,7 @@ TS_APART int custom_look_at(struct custom_look *look, u32 place)
 	return 0;
 }
 
-TS_APART int custom_look_in(u32 bucket, struct custom_look *look)
+TS_GLOBAL_FN int custom_look_in(u32 bucket, struct custom_look *look)
 {
 	struct keyed_bucket *b = host_item(buckets, bucket);
 	u32 way;
@@ -255,7 +255,7 @@ TS_APART int custom_look_in(u32 bucket, struct custom_look *look)
 }
 
 /* U4, in one of a key's buckets. `all`: of the hash only the buckets are known. */
-TS_APART int custom_refuse_in(u32 bucket, u64 hash, u64 amount, u32 all)
+TS_GLOBAL_FN int custom_refuse_in(u32 bucket, u64 hash, u64 amount, u32 all)
 {
 	struct keyed_bucket *b = host_item(buckets, bucket);
 	struct ts_bank *bank = custom_bank();
@@ -274,7 +274,7 @@ TS_APART int custom_refuse_in(u32 bucket, u64 hash, u64 amount, u32 all)
 }
 
 /* U2, U4: an amount is refused that the total has. */
-TS_APART int custom_refuse(u64 hash, u64 amount, u32 all)
+TS_GLOBAL_FN int custom_refuse(u64 hash, u64 amount, u32 all)
 {
 	struct custom_refused *r = host_item(refused, keyed_first(hash));
 	struct ts_bank *bank = custom_bank();
@@ -289,7 +289,7 @@ TS_APART int custom_refuse(u64 hash, u64 amount, u32 all)
 }
 
 /* End the object in this place. */
-TS_APART int custom_displace(u32 place)
+TS_GLOBAL_FN int custom_displace(u32 place)
 {
 	struct keyed_bucket *b = host_item(buckets, place / KEYED_WAYS);
 	struct ts_bank *bank = custom_bank();
@@ -338,7 +338,7 @@ TS_INLINE u64 custom_pace(struct custom_refused *r, u64 amount)
 }
 
 /* U5, U6: an amount of a key without a place. Returns the spare place that the key has won, from 1; 0: it has won none. */
-TS_APART int custom_contend(u64 hash, u64 amount)
+TS_GLOBAL_FN int custom_contend(u64 hash, u64 amount)
 {
 	struct ts_bank *bank = custom_bank();
 	struct custom_refused *r = host_item(refused, keyed_first(hash));
@@ -400,7 +400,7 @@ TS_INLINE int custom_is_late(const struct keyed *k)
 }
 
 /* A key without a place contends for one. Returns the place that it has got, from 1. */
-TS_APART int custom_win(const struct custom_key *key, u64 amount)
+TS_GLOBAL_FN int custom_win(const struct custom_key *key, u64 amount)
 {
 	KEYED_OBJECT *o;
 	u32 spare, place;

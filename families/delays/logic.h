@@ -32,7 +32,7 @@ TS_INLINE u32 obs_type(u32 number, u32 table)
  * Pushes ns that were spent until now: a wait that is longer than a slide belongs to several slides. Without an object, they
  * count to the total only (`refused`: the object is missing for want of memory).
  */
-TS_APART int delays_push(struct delays_object *o, u32 table, u64 ns, u32 refused)
+TS_GLOBAL_FN int delays_push(struct delays_object *o, u32 table, u64 ns, u32 refused)
 {
 	u32 number = table / TS_BANK_TABLES, of_bank = table % TS_BANK_TABLES;
 	struct obs x;
@@ -47,7 +47,7 @@ TS_APART int delays_push(struct delays_object *o, u32 table, u64 ns, u32 refused
 }
 
 /* The part of these ns that was waited since the task was last looked at is unknown: at most all of them. */
-TS_APART int delays_refuse(u32 table, u64 ns)
+TS_GLOBAL_FN int delays_refuse(u32 table, u64 ns)
 {
 	u32 number = table / TS_BANK_TABLES, of_bank = table % TS_BANK_TABLES;
 	struct obs x;

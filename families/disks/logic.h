@@ -95,7 +95,7 @@ TS_INLINE void disks_over(u64 places)
  * Register a disk when it gets its first object. If there is no entry left for the disk, its objects stay in the census until
  * they end.
  */
-TS_APART int disks_use(u64 device)
+TS_GLOBAL_FN int disks_use(u64 device)
 {
 	u64 *entry;
 	u32 i;
@@ -202,7 +202,7 @@ TS_INLINE int disks_count_begin(struct keyed *k, u64 places, u32 sample, u32 tab
 		   keyed_begin_lost(k, disks_bank(sample, table), cause);
 }
 
-TS_APART int disks_count(u32 sample, u64 places, const struct disks_amount *a)
+TS_GLOBAL_FN int disks_count(u32 sample, u64 places, const struct disks_amount *a)
 {
 	struct keyed k;
 	u32 part;

@@ -3,7 +3,7 @@
 
 use super::abi;
 use crate::bpf::{self, sockets::Avoided};
-use crate::family::{Build, Builds, Entries, Keeps, Kind, MapSize, Refill, Settle, Which};
+use crate::family::{Build, BuildKind, Builds, Entries, Keeps, Kind, MapSize, Refill, Settle};
 use crate::hooks::Hook;
 use crate::report::{Check, Outcome};
 use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
@@ -30,7 +30,7 @@ const KEEPS: Keeps =
     Keeps { samples: abi::INET_KEPT_SAMPLES, tables: abi::INET_KEPT_TABLES, size: size_of::<abi::inet_kept>() };
 const UDP_SAMPLES: &[&str] = &["udp_v4", "udp_v6"];
 
-/// The index of this build among the better builds.
+/// The index of this build among the preferred builds.
 const BY_FUNCTIONS: usize = 0;
 
 /// The variant in which UDP is counted.
@@ -50,12 +50,12 @@ pub fn check() -> Vec<Check> {
         )
     };
     let found = match ranked.builds.chosen() {
-        Which::Better(BY_FUNCTIONS) => {
+        BuildKind::Preferred(BY_FUNCTIONS) => {
             format!("by its own functions, so that TCP pays nothing for it ({UDP}={PACKETS} counts its packets)")
         }
         _ if !udp::functions_wanted() => by_packets(&format!("as {UDP}={PACKETS} asks for")),
         _ => {
-            let lacking = ranked.builds.lacking_for_better(BY_FUNCTIONS);
+            let lacking = ranked.builds.lacking_for_preferred(BY_FUNCTIONS);
             let lacking: Vec<_> = lacking.iter().map(|feature| feature.name).collect();
             by_packets(&format!("for the kernel lacks {}", lacking.join(", ")))
         }
@@ -125,7 +125,7 @@ pub fn builds() -> Builds {
             )
         }
     };
-    Builds::one(build(&packets, PACKETS)).probed(&udp::PROBES).or_better(
+    Builds::one(build(&packets, PACKETS)).probed(&udp::PROBES).or_preferred(
         build(&udp::hooks("inet"), FUNCTIONS),
         udp::needed(),
         udp::functions_wanted,

@@ -120,7 +120,7 @@ static __noinline int inet_record(struct sock *sk, struct tcp_sock *tp, struct i
 }
 
 /* Add the last difference of a connection that ends to the total of one table, by slides. */
-TS_APART int inet_finish_in(u32 sample, u32 table)
+TS_GLOBAL_FN int inet_finish_in(u32 sample, u32 table)
 {
 	struct inet_scratch *s = inet_scratch(sample);
 	struct ts_bank *bank = host_bank(host_cpu(), sample);

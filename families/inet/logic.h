@@ -268,10 +268,10 @@ TS_INLINE int inet_is_none(const struct inet_difference *d)
  * activity count to the time of the previous look: a connection that has fallen silent is not looked at until it speaks again.
  * `newest`: the number of received segments that belong to the current moment.
  */
-TS_ALONE int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest, u32 left)
+TS_GLOBAL_HOT int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest, u32 left)
 {
 	u32 in, out, rx, tx, sample, now_left = 0;
-	struct obs x TS_UNSET;
+	struct obs x TS_UNINITIALIZED;
 
 	if (!o || !d)
 		return 0;
@@ -316,7 +316,7 @@ TS_ALONE int inet_push_difference(struct inet_object *o, struct inet_difference 
 }
 
 /* Order the object in these tables, by bit. False: the CPU's bank was claimed, so the object may not be ordered. */
-TS_APART int inet_order(struct inet_object *o, u32 tables)
+TS_GLOBAL_FN int inet_order(struct inet_object *o, u32 tables)
 {
 	struct obs x;
 	u32 sample;

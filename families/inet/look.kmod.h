@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* For tcp.kmod.c: a look takes the growth of a connection's counters, and pushes it (C1). */
+/* For tcp.kmod.c: a look takes the growth of a connection's counters, and pushes it (KC1). */
 #ifndef TOPSTAT_INET_LOOK_KMOD_H
 #define TOPSTAT_INET_LOOK_KMOD_H
 
@@ -62,8 +62,8 @@ static u32 take_bytes(u64 *seen, u64 now)
  */
 static void look_claimed(const struct sock *sk, struct tcp_object *t, u32 newest, bool has_lock)
 {
-	struct inet_difference d TS_UNSET;
-	struct tcp_counts now TS_UNSET;
+	struct inet_difference d TS_UNINITIALIZED;
+	struct tcp_counts now TS_UNINITIALIZED;
 
 	if (!ts_read(t->o.object.id))
 		return;

@@ -4,13 +4,13 @@
  * accepted connection is known at its first read (tcp_rcv_space_adjust). Every receiving call passes this hook, so it is attached
  * only while there are connections without a known owner ("reads are watched").
  *
- *   R1  `unsure` counts these connections. A new connection is added to `unsure`, and then it checks `reads_seen`. The work that
+ *   OW1 `unsure` counts these connections. A new connection is added to `unsure`, and then it checks `reads_seen`. The work that
  *       ends the watch writes `reads_seen`, and then it checks `unsure`. Both have a full barrier in between. So either the work
  *       finds the connection and continues the watch, or the connection finds that reads are not watched, and queues the work.
- *   R2  A connection is `unseen` if reads were not watched when it began: a read may have been missed. UNSEEN_MS after the watch
+ *   OW2 A connection is `unseen` if reads were not watched when it began: a read may have been missed. UNSEEN_MS after the watch
  *       has begun, an unseen connection that was read from, and has not been read from since, belongs to the process that has it
  *       open.
- *   R3  The caller that swaps `sure` to 1 takes the connection off `unsure`, once. The connection then has its owner, or has
+ *   OW3 The caller that swaps `sure` to 1 takes the connection off `unsure`, once. The connection then has its owner, or has
  *       ended.
  */
 #ifndef TOPSTAT_INET_OWNER_KMOD_H
@@ -24,7 +24,7 @@
 #define WATCH_MS 1000
 /* The watch ends after all owners have been known for this long. Its beginning and end cost an interrupt on each CPU. */
 #define ALL_SURE_MS 5000
-/* R2. A process that was handed a connection by the accepting process has read from it within this time. */
+/* OW2. A process that was handed a connection by the accepting process has read from it within this time. */
 #define UNSEEN_MS 1000
 
 static atomic_t unsure = ATOMIC_INIT(0);
@@ -40,7 +40,7 @@ static unsigned long reads_since, unsure_last;
 static void watch_owners(struct work_struct *work);
 static DECLARE_DELAYED_WORK(owners_work, watch_owners);
 
-/* R3: true for the first caller only. */
+/* OW3: true for the first caller only. */
 static bool is_surely(struct tcp_object *t)
 {
 	if (READ_ONCE(t->sure) || xchg(&t->sure, 1))
@@ -70,7 +70,7 @@ static void owner_unknown(struct tcp_object *t, bool told)
 		return;
 	if (!READ_ONCE(some_added))
 		WRITE_ONCE(some_added, true);
-	smp_mb__after_atomic(); /* R1: pairs with the barrier in reads_end() */
+	smp_mb__after_atomic(); /* OW1: pairs with the barrier in reads_end() */
 	if (READ_ONCE(reads_seen))
 		return;
 	WRITE_ONCE(t->unseen, 1);
@@ -113,7 +113,7 @@ static int reads_begin(void)
 static bool reads_end(void)
 {
 	WRITE_ONCE(reads_seen, false);
-	smp_mb(); /* R1: pairs with the barrier in owner_unknown() */
+	smp_mb(); /* OW1: pairs with the barrier in owner_unknown() */
 	if (atomic_read(&unsure)) {
 		reads_since = jiffies;
 		WRITE_ONCE(reads_seen, true);
@@ -150,7 +150,7 @@ static bool was_read(const struct sock *sk)
 	return READ_ONCE(tp->copied_seq) != next - (u32)READ_ONCE(tp->bytes_received);
 }
 
-/* R2 */
+/* OW2 */
 static int adopt_unseen(const void *task, struct file *file, unsigned int fd)
 {
 	struct socket *socket = topstat_sock_from_file(file);

@@ -111,7 +111,7 @@ static __always_inline u64 inet_ring_at(u64 obj, u32 sample, u32 table)
 }
 
 /* The window of a table (`at`: INET_RECORDS_AT()) of the connection whose object is at this address. Returns an enum ts_copy. */
-TS_APART int inet_peek(struct ts_window *w, u64 obj, u32 at)
+TS_GLOBAL_FN int inet_peek(struct ts_window *w, u64 obj, u32 at)
 {
 	u32 sample = INET_RECORDS_SAMPLE(at), table = INET_RECORDS_TABLE(at), last;
 	struct inet_scratch *s = inet_scratch(sample);
@@ -139,7 +139,7 @@ TS_APART int inet_peek(struct ts_window *w, u64 obj, u32 at)
 }
 
 /* The most that the window of a table can be worth. Without scratch memory: the caller has no claim. */
-TS_APART u64 inet_most(u64 obj, u32 at)
+TS_GLOBAL_FN u64 inet_most(u64 obj, u32 at)
 {
 	u32 sample = INET_RECORDS_SAMPLE(at), table = INET_RECORDS_TABLE(at), last;
 	u64 ring, head[2];

@@ -83,7 +83,7 @@ static __always_inline int inet_others_run(void)
 }
 
 /* Add a CPU's shares of one table to the total. */
-TS_APART int inet_flush_table(u32 cpu, u32 sample, u32 table)
+TS_GLOBAL_FN int inet_flush_table(u32 cpu, u32 sample, u32 table)
 {
 	struct inet_shares *h = bpf_map_lookup_elem(&shares, &cpu);
 	struct ts_bank *bank = host_bank(cpu, sample);
@@ -159,7 +159,7 @@ static __noinline int inet_now(struct inet_settling *s)
 }
 
 /* The value in one table, and the shares of its slides in the difference. */
-TS_APART int inet_value(struct record_ring *g, u32 sample, u32 table)
+TS_GLOBAL_FN int inet_value(struct record_ring *g, u32 sample, u32 table)
 {
 	struct inet_settling *s = inet_settling();
 	u64 given[TS_PARTS] = {}, untaken[TS_PARTS], part[TS_PARTS], *share, behind, ago;
@@ -212,7 +212,7 @@ TS_APART int inet_value(struct record_ring *g, u32 sample, u32 table)
 }
 
 /* Add the difference to the running totals, and order the object in each table. */
-TS_APART int inet_order_all(struct inet_object *o)
+TS_GLOBAL_FN int inet_order_all(struct inet_object *o)
 {
 	struct inet_settling *s = inet_settling();
 	u32 sample, table;

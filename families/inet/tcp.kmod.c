@@ -9,11 +9,11 @@
  * orders those for which hooks have found a table full. So rows equal TCP_INFO at that moment, also for half-closed connections,
  * which tcp_probe does not see.
  *
- *   C1  A look claims the object, with preemption off. A hook that finds it claimed skips its look: the counters go on, and the
+ *   KC1 A look claims the object, with preemption off. A hook that finds it claimed skips its look: the counters go on, and the
  *       next look finds the difference. Only a connection's last look and a snapshot's look wait.
- *   C2  Amounts that a connection has counted before its first look are not pushed, unless the connection is known from its
+ *   KC2 Amounts that a connection has counted before its first look are not pushed, unless the connection is known from its
  *       beginning.
- *   C3  A connection without an object, for want of memory or room, is pushed to the total when it closes, and refused (T6).
+ *   KC3 A connection without an object, for want of memory or room, is pushed to the total when it closes, and refused (T6).
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -47,19 +47,19 @@ struct tcp_counts {
 
 struct tcp_object {
 	struct inet_object o; /* see logic.h */
-	u64 claim; /* C1; its holder owns the fields below */
+	u64 claim; /* KC1; its holder owns the fields below */
 	struct tcp_counts seen; /* the pushed amounts */
 	u32 looked; /* jiffies: the last look */
 	u32 left; /* the tables, by bit, in which it is not ordered since its last push */
-	u32 sure; /* R3 in owner.kmod.h */
-	u32 unseen; /* R2 */
+	u32 sure; /* OW3 in owner.kmod.h */
+	u32 unseen; /* OW2 */
 };
 
 /* The memory of a connection, with its place in the storage. docs/kmod.md gives this figure. */
 static_assert(sizeof(struct host_stored) + sizeof(struct tcp_object) <= 1024);
 
 static atomic64_t ids;
-/* Some connection has, or had, no object: C3. */
+/* Some connection has, or had, no object: KC3. */
 static bool refused;
 
 static struct tcp_object *tcp_of(const struct sock *sk)
@@ -87,7 +87,7 @@ static bool is_tcp(const struct sock *sk)
 #include "look.kmod.h"
 
 /*
- * The connection's object, made if there is none. `new`: the connection begins just now, and all its amounts are pushed (C2).
+ * The connection's object, made if there is none. `new`: the connection begins just now, and all its amounts are pushed (KC2).
  * `told`: the caller calls set_owner() at once.
  */
 static struct tcp_object *tcp_make(struct sock *sk, bool new, bool told)
@@ -308,7 +308,7 @@ static void settle_all(u32 sample)
 			continue;
 		rcu_read_lock();
 		local_bh_disable();
-		preempt_disable(); /* C1, also where softirqs may be preempted */
+		preempt_disable(); /* KC1, also where softirqs may be preempted */
 		hlist_for_each_entry_rcu(item, &objects.storage.items[bucket], head.node) {
 			t = (void *)item->stored;
 			if (t->o.sample == sample && ts_read(t->o.object.id))

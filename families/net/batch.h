@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* For logic.h: the amounts of one object in one cell of time, which are pushed together (F2). */
+/* For logic.h: the amounts of one object in one cell of time, which are pushed together (NU2). */
 #ifndef TOPSTAT_NET_BATCH_H
 #define TOPSTAT_NET_BATCH_H
 
@@ -50,7 +50,7 @@ TS_INLINE u64 net_amount(const struct net_batch *b, u32 table, u32 part)
  * Push to a dynamic table. Amounts older than the period are left out. (One table a call, and amounts are read where they are
  * needed: stack is scarce.)
  */
-TS_APART int net_push_to(struct net_batch *b, u32 sample, u32 table)
+TS_GLOBAL_FN int net_push_to(struct net_batch *b, u32 sample, u32 table)
 {
 	struct keyed k;
 	u32 age;
@@ -72,7 +72,7 @@ TS_APART int net_push_to(struct net_batch *b, u32 sample, u32 table)
 }
 
 /* Push to the static table. */
-TS_APART int net_push_bytes(struct net_batch *b, u32 sample)
+TS_GLOBAL_FN int net_push_bytes(struct net_batch *b, u32 sample)
 {
 	const u32 table = NET_BYTES % TS_BANK_TABLES;
 	struct keyed k;
@@ -117,7 +117,7 @@ TS_INLINE struct net_waiting *net_waiting_of(struct net_batches *all, u32 sample
 	return (void *)((char *)all->waiting + host_item_at(sample, NET_SAMPLES, sizeof(struct net_waiting)));
 }
 
-/* F2. Look once more for the place of a batch that has no place. */
+/* NU2. Look once more for the place of a batch that has no place. */
 TS_INLINE void net_place_again(struct net_batches *all, struct net_batch *b, u32 sample)
 {
 	struct net_waiting *w = net_waiting_of(all, sample);
@@ -133,7 +133,7 @@ TS_INLINE void net_place_again(struct net_batches *all, struct net_batch *b, u32
 }
 
 /* net_place_again() out of line, for callers without stack for it. */
-TS_APART int net_place_apart(struct net_batches *all, u32 sample)
+TS_GLOBAL_FN int net_place_apart(struct net_batches *all, u32 sample)
 {
 	if (!all || sample >= NET_SAMPLES)
 		return 0;
@@ -147,7 +147,7 @@ TS_INLINE void net_flush_placed(struct net_batch *b, u32 sample)
 	b->any = 0;
 }
 
-/* F2. Push a batch. Under the claim of its level. */
+/* NU2. Push a batch. Under the claim of its level. */
 TS_INLINE void net_flush(struct net_batches *all, struct net_batch *b, u32 sample)
 {
 	if (!b->any)
@@ -175,10 +175,10 @@ TS_INLINE struct net_batches *net_claim(struct net_cpu *cpu)
 #define NET_TRIES 512
 
 /*
- * F2. Push the batches of a CPU, in all samples, from this CPU. A reader flushes all CPUs before it takes the first section.
+ * NU2. Push the batches of a CPU, in all samples, from this CPU. A reader flushes all CPUs before it takes the first section.
  * Levels whose claim is held by a preempted look are left out. 0: there is no such CPU.
  */
-TS_APART int net_flush_of(u32 number)
+TS_GLOBAL_FN int net_flush_of(u32 number)
 {
 	struct net_cpu *cpu = host_on(batches, number);
 	u32 i, batch;

@@ -4,7 +4,7 @@
 use libbpf_rs::Object;
 
 use super::abi;
-use crate::family::{Build, Builds, Entries, Kind, MapSize, Refill, Settle, Which};
+use crate::family::{Build, BuildKind, Builds, Entries, Kind, MapSize, Refill, Settle};
 use crate::hooks::Hook;
 use crate::report::Check;
 use crate::udp::{self, PACKETS, UDP};
@@ -31,7 +31,7 @@ pub fn ready() -> Result<(), Error> {
     udp::ready()
 }
 
-/// The index of this build among the better builds.
+/// The index of this build among the preferred builds.
 const BY_FUNCTIONS: usize = 0;
 
 /// Whether UDP is counted, and how.
@@ -52,19 +52,19 @@ pub fn check() -> Vec<Check> {
         )
     };
     let found = match ranked.builds.chosen() {
-        Which::Better(BY_FUNCTIONS) => {
+        BuildKind::Preferred(BY_FUNCTIONS) => {
             format!(
                 "by its own functions, so that TCP pays nothing for it ({UDP}={PACKETS} counts its packets, {NET_UDP}={NO} \
                  counts TCP alone)"
             )
         }
-        Which::Better(_) if !udp::functions_wanted() => by_packets(&format!("as {UDP}={PACKETS} asks for")),
-        Which::Better(_) => {
-            let lacking = ranked.builds.lacking_for_better(BY_FUNCTIONS);
+        BuildKind::Preferred(_) if !udp::functions_wanted() => by_packets(&format!("as {UDP}={PACKETS} asks for")),
+        BuildKind::Preferred(_) => {
+            let lacking = ranked.builds.lacking_for_preferred(BY_FUNCTIONS);
             let lacking: Vec<_> = lacking.iter().map(|feature| feature.name).collect();
             by_packets(&format!("for the kernel lacks {}", lacking.join(", ")))
         }
-        Which::Full | Which::Plain => format!("not at all, as {NET_UDP}={NO} asks for"),
+        BuildKind::Usual | BuildKind::Fallback => format!("not at all, as {NET_UDP}={NO} asks for"),
     };
     vec![Check::ok(NAME, found)]
 }
@@ -113,8 +113,8 @@ pub fn builds() -> Builds {
     let by_packets = build(&life, &packets, abi::NET_TCP_AND_UDP, "counters and packets");
     Builds::one(alone)
         .probed(&udp::PROBES)
-        .or_better(by_functions, udp::needed(), || wants_udp() && udp::functions_wanted())
-        .or_better(by_packets, Vec::new(), wants_udp)
+        .or_preferred(by_functions, udp::needed(), || wants_udp() && udp::functions_wanted())
+        .or_preferred(by_packets, Vec::new(), wants_udp)
 }
 
 /// Listeners before connections: a connection to a listener's port is a served one.

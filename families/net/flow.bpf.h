@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Looks at connections: hooks look under the connection's lock, readers without it. See F1 … F3 of logic.h. */
+/* Looks at connections: hooks look under the connection's lock, readers without it. See NU1 … NU3 of logic.h. */
 #ifndef TOPSTAT_NET_FLOW_H
 #define TOPSTAT_NET_FLOW_H
 

@@ -8,29 +8,29 @@
  * Hooks look under a socket's lock, and readers (who settle) look without it. A reader may be preempted in the midst of a look,
  * for longer than the socket lives. So no CPU waits for another one:
  *
- *   F1  A compare-and-swap updates each counter of `seen`. The CPU whose swap succeeds pushes the difference, so each difference
+ *   NU1 A compare-and-swap updates each counter of `seen`. The CPU whose swap succeeds pushes the difference, so each difference
  *       is pushed once.
- *   F2  The looks of one CPU add their amounts to a batch while object and cell of time stay the same. The batch is pushed when
+ *   NU2 The looks of one CPU add their amounts to a batch while object and cell of time stay the same. The batch is pushed when
  *       either changes, or by a reader. So thousands of connections of one server cost a few pushes. If the object can't be made
  *       at once, its place is looked for once more when the batch is pushed; without a place the batch is refused (K4).
- *   F3  Counters only grow. A look that finds a smaller value has read the counter before another look wrote `seen`, or has seen
+ *   NU3 Counters only grow. A look that finds a smaller value has read the counter before another look wrote `seen`, or has seen
  *       one part of a change before the other. It takes the counter as unchanged.
  *
  * For UDP, whose senders do not hold the socket's lock:
  *
- *   F4  The traffic of a socket with a peer stays in the socket's storage (struct net_udp) until it is pushed: at the socket's
+ *   NU4 The traffic of a socket with a peer stays in the socket's storage (struct net_udp) until it is pushed: at the socket's
  *       first datagram in another cell of time, when another peer needs the place, when the socket's user changes, when the
  *       socket ends, and by readers. So each place holds the traffic of one cell, one peer and one user.
- *   F5  Only the holder of the socket's `claim` reads and writes its peers. A CPU that finds the claim taken (several threads
+ *   NU5 Only the holder of the socket's `claim` reads and writes its peers. A CPU that finds the claim taken (several threads
  *       send by the socket, or a datagram arrives at the same time) does not wait: it pushes its datagram by itself. So each
  *       datagram is either added once or pushed once.
- *   F6  The end of the socket is swapped into the claim. If no CPU holds the claim, the ending CPU thereby takes it, and pushes
+ *   NU6 The end of the socket is swapped into the claim. If no CPU holds the claim, the ending CPU thereby takes it, and pushes
  *       all peers. Otherwise the holder gives the claim back by a compare-and-swap, finds the end there, and pushes then. After
  *       the end nothing is added: later datagrams are pushed by themselves.
- *   F7  A socket with amounts to push is in `active`, which readers go through. The holder of the claim puts the socket there,
+ *   NU7 A socket with amounts to push is in `active`, which readers go through. The holder of the claim puts the socket there,
  *       and takes it off.
- *   F8  A compare-and-swap sets the socket's side once. The fields that depend on the side are written before.
- *   F9  While NET_LEVELS looks are under way on a CPU, no further look can run there. A datagram that needs a push first then
+ *   NU8 A compare-and-swap sets the socket's side once. The fields that depend on the side are written before.
+ *   NU9 While NET_LEVELS looks are under way on a CPU, no further look can run there. A datagram that needs a push first then
  *       goes to the totals alone, as refused (K4). The same applies to the peers of a socket that ends then. A reader reports
  *       that it has not pushed everything.
  */
@@ -118,7 +118,7 @@ TS_INLINE int net_is_on(u32 sample)
 	return 0;
 }
 
-/* F1, F3: the growth of a counter since the last look. */
+/* NU1, NU3: the growth of a counter since the last look. */
 TS_INLINE u64 net_grown(u64 *seen, u64 now)
 {
 	u64 was = ts_read(*seen);
@@ -168,7 +168,7 @@ TS_INLINE struct net_object *net_object_at(u32 place)
 #include "batch.h"
 
 /* Set the place of the connection's object in a sample, from 1; 0: there is no place for it. */
-TS_APART int net_place(struct net_flow *f, u32 sample)
+TS_GLOBAL_FN int net_place(struct net_flow *f, u32 sample)
 {
 	struct net_object *o;
 	struct net_key key;
@@ -187,7 +187,7 @@ TS_APART int net_place(struct net_flow *f, u32 sample)
 }
 
 /* Whether a batch without a place belongs to another object than the flow's. */
-TS_APART int net_is_anothers(struct net_batches *all, struct net_flow *f, u32 sample)
+TS_GLOBAL_FN int net_is_anothers(struct net_batches *all, struct net_flow *f, u32 sample)
 {
 	struct net_key key;
 	const u64 *a, *b;
@@ -205,7 +205,7 @@ TS_APART int net_is_anothers(struct net_batches *all, struct net_flow *f, u32 sa
 }
 
 /* The first batch waits for a place for the flow's object. */
-TS_APART int net_wait(struct net_batches *all, struct net_flow *f, u32 sample)
+TS_GLOBAL_FN int net_wait(struct net_batches *all, struct net_flow *f, u32 sample)
 {
 	struct net_waiting *w;
 
@@ -217,7 +217,7 @@ TS_APART int net_wait(struct net_batches *all, struct net_flow *f, u32 sample)
 	return 0;
 }
 
-/* F2: add `all->found` to the batch of the connection's object in a sample. */
+/* NU2: add `all->found` to the batch of the connection's object in a sample. */
 TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample)
 {
 	u32 at = ts_bound(sample, NET_SAMPLES - 1);
@@ -246,7 +246,7 @@ TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample
 	b->used.opened += found->used.opened;
 }
 
-/* F2: add `all->found` to the flow's objects, in all samples. */
+/* NU2: add `all->found` to the flow's objects, in all samples. */
 TS_INLINE void net_spend(struct net_batches *all, struct net_flow *f)
 {
 	u32 sample;

@@ -435,7 +435,7 @@ static void udp_make_objects(u32 socket)
 	udp_own(&u->flow, socket, 0);
 }
 
-/* F4: a datagram in a later cell pushes the amounts of an earlier one. */
+/* NU4: a datagram in a later cell pushes the amounts of an earlier one. */
 static void cells_are_apart(void)
 {
 	struct net_datagram d = { .part = NET_TX, .packets = 1, .bytes = 100, .port = 4711, .host = { 0, 0x98ULL << 56 } };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The traffic of UDP sockets, which the kernel does not count: see F4 … F9 of logic.h. The second half of logic.h. */
+/* The traffic of UDP sockets, which the kernel does not count: see NU4 … NU9 of logic.h. The second half of logic.h. */
 #ifndef TOPSTAT_NET_UDP_H
 #define TOPSTAT_NET_UDP_H
 
@@ -14,7 +14,7 @@ TS_INLINE int net_udp_serves(struct net_udp *u)
 }
 
 /*
- * F8. The first datagram of the socket; several CPUs may call this at once. No hook sees the end of a socket of the kernel
+ * NU8. The first datagram of the socket; several CPUs may call this at once. No hook sees the end of a socket of the kernel
  * itself.
  */
 TS_INLINE void net_udp_begin(struct net_udp *u, u32 side, u16 local, u32 netns, u32 is_kernels)
@@ -37,8 +37,8 @@ TS_INLINE void net_add(struct net_counters *used, const struct net_datagram *d)
 	}
 }
 
-/* F9: add to the totals alone. Also used where there is no memory for an object. */
-TS_APART int net_refuse_used(struct net_counters *used)
+/* NU9: add to the totals alone. Also used where there is no memory for an object. */
+TS_GLOBAL_FN int net_refuse_used(struct net_counters *used)
 {
 	const u32 bytes = NET_BYTES % TS_BANK_TABLES;
 	struct obs x;
@@ -63,7 +63,7 @@ TS_APART int net_refuse_used(struct net_counters *used)
 	return 0;
 }
 
-TS_APART int net_refuse_datagram(struct net_datagram *d)
+TS_GLOBAL_FN int net_refuse_datagram(struct net_datagram *d)
 {
 	struct net_counters used = {};
 
@@ -74,7 +74,7 @@ TS_APART int net_refuse_datagram(struct net_datagram *d)
 }
 
 /* IPsec has wrapped these packets before a hook saw them. The amount that belongs to the socket is unknown, but at most this. */
-TS_APART int net_opaque(u32 packets, u32 bytes)
+TS_GLOBAL_FN int net_opaque(u32 packets, u32 bytes)
 {
 	struct obs x;
 	u32 sample;
@@ -109,7 +109,7 @@ TS_INLINE void net_flow_to(struct net_flow *f, struct net_udp *u, const u64 *hos
  * Take a peer's amounts into `found`, and set the socket's flow to the peer. 0: the peer has no amounts. Out of line, to save
  * stack.
  */
-TS_APART int net_peer_find(struct net_batches *all, struct net_udp *u, u32 i)
+TS_GLOBAL_FN int net_peer_find(struct net_batches *all, struct net_udp *u, u32 i)
 {
 	struct net_flow *f;
 	struct net_peer *p;
@@ -134,7 +134,7 @@ TS_APART int net_peer_find(struct net_batches *all, struct net_udp *u, u32 i)
 }
 
 /* Keep the objects of the push in the peer. */
-TS_APART int net_peer_keep(struct net_udp *u, u32 i)
+TS_GLOBAL_FN int net_peer_keep(struct net_udp *u, u32 i)
 {
 	struct net_peer *p;
 
@@ -148,8 +148,8 @@ TS_APART int net_peer_keep(struct net_udp *u, u32 i)
 	return 1;
 }
 
-/* F4. Push the amounts of a peer, or (NET_PEERS) of all peers. Under the claim. 0: all levels of this CPU are taken (F9). */
-TS_APART int net_udp_push(struct net_udp *u, u32 which)
+/* NU4. Push the amounts of a peer, or (NET_PEERS) of all peers. Under the claim. 0: all levels of this CPU are taken (NU9). */
+TS_GLOBAL_FN int net_udp_push(struct net_udp *u, u32 which)
 {
 	struct net_cpu *cpu = host_on(batches, host_cpu());
 	struct net_batches *all;
@@ -172,7 +172,7 @@ TS_APART int net_udp_push(struct net_udp *u, u32 which)
 	return 1;
 }
 
-/* F5. 0: the claim is taken, and the caller must push its datagram by itself: net_udp_alone(). */
+/* NU5. 0: the claim is taken, and the caller must push its datagram by itself: net_udp_alone(). */
 TS_INLINE int net_udp_hold(struct net_udp *u)
 {
 	return ts_cas(&u->claim, 0, NET_HELD);
@@ -192,7 +192,7 @@ TS_INLINE int net_udp_push_all(struct net_udp *u)
 	return 0;
 }
 
-/* F6. The holder of the claim has found the end. */
+/* NU6. The holder of the claim has found the end. */
 TS_INLINE void net_udp_over(struct net_udp *u)
 {
 	net_udp_push_all(u);
@@ -205,7 +205,7 @@ TS_INLINE void net_udp_let_go(struct net_udp *u)
 		net_udp_over(u);
 }
 
-/* F6. The socket is closed. A second call does nothing. */
+/* NU6. The socket is closed. A second call does nothing. */
 TS_INLINE void net_udp_end(struct net_udp *u)
 {
 	if (!(host_swap(&u->claim, NET_HELD | NET_OVER) & NET_HELD))
@@ -216,10 +216,10 @@ TS_INLINE void net_udp_end(struct net_udp *u)
 #define NET_NOTHING (NET_PEERS + 1)
 
 /*
- * F4. The peers to push before `now` can be added, as an argument of net_udp_push(), or NET_NOTHING. Sets the place of the peer
+ * NU4. The peers to push before `now` can be added, as an argument of net_udp_push(), or NET_NOTHING. Sets the place of the peer
  * of `now`: a new peer gets the least recently used place. Under the claim, for a socket that has a side.
  */
-TS_APART int net_udp_due(struct net_udp *u)
+TS_GLOBAL_FN int net_udp_due(struct net_udp *u)
 {
 	u32 i, known = 0, ago = 0;
 	struct net_datagram *d;
@@ -246,7 +246,7 @@ TS_APART int net_udp_due(struct net_udp *u)
 }
 
 /* Add `now` to its peer, after the due push. */
-TS_APART int net_udp_put(struct net_udp *u)
+TS_GLOBAL_FN int net_udp_put(struct net_udp *u)
 {
 	struct net_datagram *d;
 	struct net_peer *p;
@@ -269,11 +269,11 @@ TS_APART int net_udp_put(struct net_udp *u)
 }
 
 /*
- * F5. Push the datagram in `now` of a level by itself. Under the level's claim, which is released. (A CPU that changes the
+ * NU5. Push the datagram in `now` of a level by itself. Under the level's claim, which is released. (A CPU that changes the
  * socket's user at the same time may have written part of it: then the row of a port shows the name of one process and the pid of
  * another until its next push. Keys are not torn, for each field is one word.)
  */
-TS_APART int net_udp_alone(struct net_udp *u, struct net_batches *all)
+TS_GLOBAL_FN int net_udp_alone(struct net_udp *u, struct net_batches *all)
 {
 	struct net_flow *f;
 
@@ -294,7 +294,7 @@ TS_APART int net_udp_alone(struct net_udp *u, struct net_batches *all)
 }
 
 /*
- * F4, F5, F7. Count the datagram in `now` of a socket. Under the claim, which is released. 0: the datagram was refused. (Inlined,
+ * NU4, NU5, NU7. Count the datagram in `now` of a socket. Under the claim, which is released. 0: the datagram was refused. (Inlined,
  * and without variables on the stack: the functions that it calls need most of the stack.)
  */
 TS_INLINE int net_udp_count(struct net_udp *u)
@@ -313,7 +313,7 @@ TS_INLINE int net_udp_count(struct net_udp *u)
 	return added;
 }
 
-/* F4. Under the claim, before the socket's user changes: push all peers. 0: all levels are taken. */
+/* NU4. Under the claim, before the socket's user changes: push all peers. 0: all levels are taken. */
 TS_INLINE int net_udp_leave_user(struct net_udp *u)
 {
 	u32 i;
@@ -336,7 +336,7 @@ enum net_left {
 /* A socket is taken off `active` after a silence of this many times NET_LOOK_MS. */
 #define NET_SILENT 10
 
-/* F4, F6, F7. Settle a socket, for a reader. */
+/* NU4, NU6, NU7. Settle a socket, for a reader. */
 TS_INLINE u32 net_udp_settle(struct net_udp *u)
 {
 	u32 i, pushed;

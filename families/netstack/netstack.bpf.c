@@ -130,7 +130,7 @@ static __always_inline int keep(struct bpf_perf_event_data *ctx, struct scratch 
 	return 0;
 }
 
-/* Counts one run in a bank (G1). */
+/* Counts one run in a bank (NS1). */
 static __always_inline void sample(struct bpf_perf_event_data *ctx, struct scratch *s, struct netstack_counts *counts,
 				   void *stacks, void *samples)
 {
@@ -151,7 +151,7 @@ int netstack_sample(struct bpf_perf_event_data *ctx)
 
 	if (!c || !s || !which)
 		return 0;
-	ts_add(&c->entered, 1); /* G2 */
+	ts_add(&c->entered, 1); /* NS2 */
 	/* Two calls, each with its own maps: old verifiers must know the map of each instruction. */
 	if (ts_read(*which) & 1)
 		sample(ctx, s, &c->bank[1], &stacks_1, &samples_1);

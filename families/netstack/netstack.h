@@ -6,11 +6,11 @@
  * refers to the stack, into another. There are two banks of these maps: the program fills one while the reader empties the
  * other.
  *
- *   G1  Each run counts exactly one of `kept`, `user` and `lost` of its bank, on its CPU.
- *   G2  A run first counts `entered`, by an atomic that is a full barrier, then reads which bank it fills, and last counts
+ *   NS1 Each run counts exactly one of `kept`, `user` and `lost` of its bank, on its CPU.
+ *   NS2 A run first counts `entered`, by an atomic that is a full barrier, then reads which bank it fills, and last counts
  *       `left`. So after the reader has switched banks, and has then seen `left` reach `entered` on a CPU, no run on that
  *       CPU fills the old bank any more.
- *   G3  `kept` is the sum of the counts in the bank's map of samples.
+ *   NS3 `kept` is the sum of the counts in the bank's map of samples.
  */
 #ifndef TOPSTAT_NETSTACK_H
 #define TOPSTAT_NETSTACK_H
@@ -67,9 +67,9 @@ struct netstack_dropped {
 /*
  * Histograms of packets, by separate programs.
  *
- *   G4  Each run adds to one bucket and to the histogram's sum, or to one of the counts of packets in no histogram: so the
+ *   NS4 Each run adds to one bucket and to the histogram's sum, or to one of the counts of packets in no histogram: so the
  *       count of a histogram is the sum of its buckets.
- *   G5  Each copy to a process with a time of arrival adds one entry to `latency`. If the time that the process waited for a
+ *   NS5 Each copy to a process with a time of arrival adds one entry to `latency`. If the time that the process waited for a
  *       CPU since the arrival is known, the copy adds one entry each to `scheduling` and `queueing`, and the two values add
  *       up to the latency; else the copy counts as unsplit.
  */

@@ -209,7 +209,7 @@ impl Sampler {
         Ok(Profile { time: SystemTime::now(), elapsed, event: self.event, hz: self.hz, cpus, samples, besides })
     }
 
-    /// Waits until no run of the program fills the old bank any more (G2), and returns the counts of each CPU.
+    /// Waits until no run of the program fills the old bank any more (NS2), and returns the counts of each CPU.
     fn wait_for_quiet(&self) -> Result<Vec<(u32, abi::netstack_cpu)>, Error> {
         let map = bpf::map(&self.object, "cpus")?;
         let begun = Instant::now();

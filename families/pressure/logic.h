@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel's sum of pressure (collect_percpu_times() of kernel/sched/psi.c), computed without a change of its state (P3). Each
+ * The kernel's sum of pressure (collect_percpu_times() of kernel/sched/psi.c), computed without a change of its state (PR3). Each
  * CPU has the time in each state since the last sum. The sum is the mean over CPUs, weighted by the time, in jiffies, in which
  * the CPU had any task of the group.
  */

@@ -22,7 +22,7 @@ const MEMORY: &str = "cgroup_memory";
 /// The family of the kernel's counters of control groups.
 pub fn family() -> Family {
     let counting =
-        Counting { try_load: reader::try_load, there, open: tables::open, parts: |_| &[], lost: |_| &tables::LOST };
+        Counting { try_load: reader::try_load, available, open: tables::open, parts: |_| &[], lost: |_| &tables::LOST };
     Family {
         name: "pressure".to_owned(),
         abi: 0, // the family pins nothing
@@ -85,19 +85,20 @@ fn group_columns() -> Vec<RowColumn> {
 }
 
 /// The samples for which this kernel keeps anything.
-fn there() -> Vec<String> {
+fn available() -> Vec<String> {
     // Reading fails with EOPNOTSUPP where pressure is switched off (psi=0).
     let stalls = std::fs::read("/proc/pressure/cpu").is_ok();
     let controllers = crate::cgroup::controllers();
     let has = |name: &str| controllers.iter().any(|controller| controller == name);
-    let there = [(LIMITS, has("cpu") || has("memory")), (PRESSURE, stalls), (MEMORY, has("memory"))];
-    there.iter().filter(|(_, there)| *there).map(|(name, _)| (*name).to_owned()).collect()
+    let samples = [(LIMITS, has("cpu") || has("memory")), (PRESSURE, stalls), (MEMORY, has("memory"))];
+    samples.iter().filter(|(_, available)| *available).map(|(name, _)| (*name).to_owned()).collect()
 }
 
 /// The line of `topstat check`.
 fn check() -> Check {
-    let there = there();
-    let absent: Vec<_> = samples().into_iter().map(|sample| sample.name).filter(|name| !there.contains(name)).collect();
+    let available = available();
+    let absent: Vec<_> =
+        samples().into_iter().map(|sample| sample.name).filter(|name| !available.contains(name)).collect();
     let (name, advice) = ("control groups".to_owned(), "psi=1 on the kernel's command line switches pressure on");
     let (outcome, found) = match reader::try_load() {
         Ok(()) if absent.is_empty() => (Outcome::Ok, "limits, pressure and memory".to_owned()),

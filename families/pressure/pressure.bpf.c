@@ -172,7 +172,7 @@ static long pressure_offset(u32 cpu, void *unused)
  * A change of the state while it is copied: the kernel sets `state_start` first, and then adds the time before it to `times`.
  * So a mixed copy lacks some time, and never has any twice. The next run has it.
  */
-TS_APART int pressure_add(struct sum_loop *l, u32 cpu)
+TS_GLOBAL_FN int pressure_add(struct sum_loop *l, u32 cpu)
 {
 	u64 *offset = bpf_map_lookup_elem(&offsets, &cpu);
 	struct pressure_cpu c = {};

@@ -2,9 +2,9 @@
 /*
  * What the kernel keeps of control groups: the types that the reading program shares with its reader. The only definition.
  *
- *   P1  One run of the program passes through one hierarchy, in one piece, while the kernel makes and removes no group.
- *   P2  Counters of time and events only grow. Each is copied whole.
- *   P3  The kernel sums up pressure every two seconds, and when one of its files is read. In between, a run computes the sum that
+ *   PR1 One run of the program passes through one hierarchy, in one piece, while the kernel makes and removes no group.
+ *   PR2 Counters of time and events only grow. Each is copied whole.
+ *   PR3 The kernel sums up pressure every two seconds, and when one of its files is read. In between, a run computes the sum that
  *       the file would have had at the run's `now_ns`, and changes nothing.
  */
 #ifndef TOPSTAT_PRESSURE_H
@@ -56,7 +56,7 @@ struct pressure_cursor {
 	unsigned long long there;	/* that data's address on a CPU */
 	unsigned int found;		/* groups in the list */
 	unsigned int beyond;		/* groups without room in it */
-	unsigned int computed;		/* groups whose pressure was computed (P3) */
+	unsigned int computed;		/* groups whose pressure was computed (PR3) */
 	unsigned int unreadable;	/* parts of groups that could not be read, and count as 0 */
 };
 

@@ -30,12 +30,12 @@ use crate::report::{Check, Outcome};
 
 /// The family of SNMP counters.
 pub fn family() -> Family {
-    let (there, parts, lost) = (samples::there, samples::parts, tables::lost);
+    let (available, parts, lost) = (samples::available, samples::parts, tables::lost);
     Family {
         name: "snmp".to_owned(),
         abi: 0, // the family pins nothing
         samples: samples::samples().into_iter().map(Arc::new).collect(),
-        kind: Kind::Counters(Counting { try_load: arrays::try_load, there, open: tables::open, parts, lost }),
+        kind: Kind::Counters(Counting { try_load: arrays::try_load, available, open: tables::open, parts, lost }),
         since: (5, 10),
         ready: || Ok(()),
         check: || vec![check()],
@@ -45,9 +45,9 @@ pub fn family() -> Family {
 /// The line of `topstat check`: where counters are read on this host.
 fn check() -> Check {
     let (name, advice) = ("SNMP counters".to_owned(), String::new());
-    let there = samples::there();
+    let available = samples::available();
     let absent: Vec<_> =
-        samples::samples().into_iter().map(|sample| sample.name).filter(|name| !there.contains(name)).collect();
+        samples::samples().into_iter().map(|sample| sample.name).filter(|name| !available.contains(name)).collect();
     let without =
         if absent.is_empty() { String::new() } else { format!("; this kernel does not count {}", absent.join(", ")) };
     match arrays::try_load() {

@@ -167,7 +167,7 @@ fn namespaces() -> SampleInfo {
 }
 
 /// The samples for which this kernel has counters. All namespaces have the same counters.
-pub fn there() -> Vec<String> {
+pub fn available() -> Vec<String> {
     let all: Vec<&Protocol> = protocols().iter().collect();
     let shown = files::namespace(Path::new("/proc/thread-self/net"), &all).unwrap_or_default();
     let of_protocols = shown.iter().map(|(protocol, _)| format!("{PREFIX}{}", protocol.name));
@@ -196,7 +196,7 @@ mod tests {
             let of_norm = sample.tables.iter().filter(|table| norm(&table.name).is_some()).count();
             assert_eq!(of_norm, if sample.name.starts_with(PREFIX) { 0 } else { 2 * NORMS.len() }, "{}", sample.name);
         }
-        assert!(there().contains(&"snmp_tcp".to_owned()));
+        assert!(available().contains(&"snmp_tcp".to_owned()));
     }
 
     #[test]

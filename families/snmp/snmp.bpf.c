@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Reads the kernel's SNMP counters. A reader calls the programs; they are never attached. A program of their type is a reader of
- * RCU from its beginning to its end (S1); a program of the type "syscall" is not.
+ * RCU from its beginning to its end (SN1); a program of the type "syscall" is not.
  */
 #include "snmp.bpf.h"
 #include "list.bpf.h"
@@ -9,7 +9,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Finds the arrays of a holder, if it is still the holder that was listed (S2). */
+/* Finds the arrays of a holder, if it is still the holder that was listed (SN2). */
 static __always_inline u32 snmp_begin(struct snmp_cursor *c, struct snmp_plan *p, struct snmp_holder *h)
 {
 	u64 pointers = 0, id = 0;
@@ -85,7 +85,7 @@ __noinline int snmp_unit(u32 holder, u32 cpu)
 		if (p->block[b].shared != shared)
 			continue;
 		if (p->block[b].group && !p->block[b].received && !(c->groups & p->block[b].group))
-			continue; /* S4 */
+			continue; /* SN4 */
 		bytes = p->block[b].bytes;
 		if (bytes > SNMP_BLOCK_BYTES || used > SNMP_RUN_BYTES - SNMP_BLOCK_BYTES)
 			return 1;

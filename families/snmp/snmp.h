@@ -6,12 +6,12 @@
  * CPUs. A network namespace (and an IPv6 device) has a structure of pointers to its arrays. A reader first lists the
  * holders of these structures, and then copies all arrays whole, for one holder and one CPU after the other.
  *
- *   S1  A run of a program is one read-side critical section of RCU. A holder that a run finds listed keeps its arrays until
+ *   SN1 A run of a program is one read-side critical section of RCU. A holder that a run finds listed keeps its arrays until
  *       the run ends: the kernel takes the holder from its list, waits for all RCU readers, and only then frees the arrays.
- *   S2  A later run reads a holder only if that run finds it listed again, with the same id.
- *   S3  Counters go on counting during a reading. Each is copied in whole words, so the sum over CPUs lies between the sums
+ *   SN2 A later run reads a holder only if that run finds it listed again, with the same id.
+ *   SN3 Counters go on counting during a reading. Each is copied in whole words, so the sum over CPUs lies between the sums
  *       at the beginning and at the end of the reading.
- *   S4  An array of types of messages is copied unless the array that counts the messages themselves has counted none. So
+ *   SN4 An array of types of messages is copied unless the array that counts the messages themselves has counted none. So
  *       a type is missing only for a holder's very first message, between the kernel's counting of the type and of the
  *       message, which are a few instructions apart.
  */

@@ -22,7 +22,7 @@ pub fn builds() -> Builds {
         Hook::tracepoint("top_switch", "sched_switch"),
     ];
     let runners = || MapSize::of::<abi::tasks_runner>("runners", Entries::Cpus);
-    let full = Build {
+    let usual = Build {
         observer: object!("tasks/top.bpf.o"),
         snapshot: object!("tasks/snapshot.bpf.o"),
         hooks: [mkdir].iter().chain(&hooks).cloned().collect(),
@@ -43,7 +43,7 @@ pub fn builds() -> Builds {
         keeps: None,
         unused: Vec::new(),
     };
-    let plain = Build {
+    let fallback = Build {
         observer: object!("tasks/top.plain.bpf.o"),
         snapshot: object!("tasks/snapshot.plain.bpf.o"),
         // Groups are made at switches.
@@ -63,7 +63,7 @@ pub fn builds() -> Builds {
         ways: Vec::new(),
         settle: None,
         unused: Vec::new(),
-        ..full
+        ..usual
     };
     let needed = Feature {
         probe: Probe::Program("probe_groups"),
@@ -71,5 +71,5 @@ pub fn builds() -> Builds {
         without: "control groups are in a bounded array, of which no subtree can take all; what has no place is counted \
                   as full",
     };
-    Builds::one(full).probed(&PROBES).or_plain(plain, vec![needed], "6.2")
+    Builds::one(usual).probed(&PROBES).or_fallback(fallback, vec![needed], "6.2")
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Groups in a bounded array: see G1 … G5 at struct tasks_group. */
+/* Groups in a bounded array: see GI1 … GI5 at struct tasks_group. */
 #ifndef TOPSTAT_TASKS_GROUP_ARRAY_H
 #define TOPSTAT_TASKS_GROUP_ARRAY_H
 
@@ -30,7 +30,7 @@ struct tasks_shares shares SEC(".data.shares");
 /* No index. */
 #define TOP_NO_GROUP (~0U)
 
-/* G5: the count of groups below the cgroup's ancestor on this level. The ancestor may be the cgroup itself. */
+/* GI5: the count of groups below the cgroup's ancestor on this level. The ancestor may be the cgroup itself. */
 static __always_inline u32 *top_share(struct cgroup *cgroup, u32 level)
 {
 	u64 ancestor = 0;
@@ -42,7 +42,7 @@ static __always_inline u32 *top_share(struct cgroup *cgroup, u32 level)
 	return &shares.groups[level - 1][ancestor & (TASKS_SHARES - 1)];
 }
 
-/* G5: count one more group, or one less (-1), in each subtree that contains the cgroup. */
+/* GI5: count one more group, or one less (-1), in each subtree that contains the cgroup. */
 static __noinline int top_share_add(struct cgroup *cgroup, int more)
 {
 	u32 level;
@@ -55,7 +55,7 @@ static __noinline int top_share_add(struct cgroup *cgroup, int more)
 	return 0;
 }
 
-/* G5: whether the array has a place for the cgroup. */
+/* GI5: whether the array has a place for the cgroup. */
 static __noinline int top_share_left(struct cgroup *cgroup)
 {
 	struct ts_census *groups_now = &census[TASKS_CGROUPS];
@@ -72,7 +72,7 @@ static __noinline int top_share_left(struct cgroup *cgroup)
 	return left > 0;
 }
 
-/* G3 */
+/* GI3 */
 static __always_inline void top_group_end(struct cgroup *cgroup, u64 id)
 {
 	u32 *found = bpf_map_lookup_elem(&group_index, &id), index;
@@ -91,7 +91,7 @@ static __always_inline void top_group_end(struct cgroup *cgroup, u64 id)
 	top_share_add(cgroup, -1);
 }
 
-/* G2. Returns the index. */
+/* GI2. Returns the index. */
 static __always_inline u32 top_group_begin(struct cgroup *cgroup, u64 id)
 {
 	u32 index = TOP_NO_GROUP, *found;

@@ -3,12 +3,12 @@
  * Groups in the storage of their cgroups: there are as many as the kernel has, and they live as long. A switch allocates nothing,
  * for an allocation is expensive there and takes locks in an order that lockdep warns of.
  *
- *   S1  A group is made with its cgroup, before a task can be in it; for older cgroups, when the observer is loaded; and when a
+ *   GS1 A group is made with its cgroup, before a task can be in it; for older cgroups, when the observer is loaded; and when a
  *       task is made, if there was no memory before.
- *   S2  The CPU that swaps `self` from 0 makes the group, and writes the id last. The CPU that swaps the id to 0 ends it, when
+ *   GS2 The CPU that swaps `self` from 0 makes the group, and writes the id last. The CPU that swaps the id to 0 ends it, when
  *       the cgroup is removed. The kernel makes no storage for a cgroup that is being removed; a CPU that finds the cgroup
  *       removed after it has made the group ends the group.
- *   S3  A switch finds the group, or counts as refused (T6): there was no memory, or this CPU was interrupted during a lookup of
+ *   GS3 A switch finds the group, or counts as refused (T6): there was no memory, or this CPU was interrupted during a lookup of
  *       any cgroup's storage, and the kernel refuses a second lookup until the first is over.
  */
 #ifndef TOPSTAT_TASKS_GROUP_STORAGE_H
@@ -24,7 +24,7 @@ TS_INLINE void top_group_end(struct cgroup *cgroup, u64 id)
 		obs_object_end(&g->object, TASKS_CGROUPS);
 }
 
-/* S1 */
+/* GS1 */
 TS_INLINE void top_group_begin(struct cgroup *cgroup, u64 id)
 {
 	struct tasks_group *g = host_make(groups, cgrp, cgroup);

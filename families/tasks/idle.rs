@@ -8,6 +8,7 @@ use topstat_model::TableType;
 
 use super::abi::{TASKS_CPU, TASKS_CPU_TOTAL, TASKS_SAMPLES, TASKS_TASKS, tasks_row, tasks_runner};
 use crate::bpf::{self, Shared};
+use crate::family::{BankId, TablePlace};
 use crate::maps::Maps;
 use crate::ranking::window;
 
@@ -15,7 +16,9 @@ use crate::ranking::window;
 const ID: u64 = u64::MAX;
 
 /// The idle row of a table.
-pub fn row(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<Vec<u8>> {
+pub fn row(maps: &Maps, place: TablePlace, tick: &ts_tick) -> Option<Vec<u8>> {
+    // Each sample has one bank.
+    let TablePlace { bank: BankId(sample), table } = place;
     if (table != TASKS_CPU && table != TASKS_CPU_TOTAL) || sample >= TASKS_SAMPLES {
         return None;
     }

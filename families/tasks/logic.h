@@ -122,20 +122,20 @@ TS_INLINE void top_waited(struct top_amounts *a, struct task_struct *task, struc
 		a->unknown_ns = task->sched_info.run_delay;
 }
 
-/* C1 */
+/* CL1 */
 TS_INLINE u64 top_clock_switching(struct task_struct *on_cpu)
 {
 	return host_has_run_clock() ? host_run_clock(on_cpu) : host_clock();
 }
 
-/* C2: at most once a jiffy. Not on the way to idle: there the scheduler may have searched for work after it updated its clock. */
+/* CL2: at most once a jiffy. Not on the way to idle: there the scheduler may have searched for work after it updated its clock. */
 TS_INLINE void top_clock_settle(struct tasks_runner *r, u64 clock, u64 now_jiffies, struct task_struct *next)
 {
 	if (host_has_run_clock() && ts_unlikely(r->start_jiffies != now_jiffies) && next->pid)
 		r->clock_ahead = clock - host_clock();
 }
 
-/* C2; 0: no clock is known yet. */
+/* CL2; 0: no clock is known yet. */
 TS_INLINE u64 top_clock_between(const struct tasks_runner *r, struct task_struct *on_cpu)
 {
 	u64 ktime = host_clock(), ahead = r->clock_ahead, clock;
@@ -170,7 +170,7 @@ TS_INLINE void top_charge(struct tasks_runner *r, struct task_struct *task, u64 
 	if (ts_likely(clock > start)) {
 		r->start = clock;
 		a.used_ns = clock - start;
-	} else if (start - clock > TASKS_CLOCK_SLACK_NS) { /* C3 */
+	} else if (start - clock > TASKS_CLOCK_SLACK_NS) { /* CL3 */
 		r->start = clock;
 	}
 	if (ts_unlikely(!start))

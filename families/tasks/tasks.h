@@ -50,7 +50,7 @@ struct tasks_object {
 	struct ts_object object;
 	struct ts_count total;
 	u64 waited_seen; /* the leader's: as in tasks_waited */
-	u32 group; /* the index of the cgroup in which it was seen last: G1 */
+	u32 group; /* the index of the cgroup in which it was seen last: GI1 */
 	u32 pad;
 	struct ts_window window[TASKS_CPU_TOTAL]; /* of the tables before it */
 	u64 task; /* of the leader, or the thread */
@@ -70,17 +70,17 @@ struct tasks_waited {
  * one array (group_array.bpf.h). There a switch finds its group at the index that the process's object remembers; a lookup in a
  * hash would take four times as long as the rest of a push to a table. All other callers use the hash `group_index`.
  *
- *   G1  The id at an index is 0, or the id of the only group to which the hash assigns the index. So a remembered index is right
+ *   GI1 The id at an index is 0, or the id of the only group to which the hash assigns the index. So a remembered index is right
  *       if the wanted id is there, however old the index is.
- *   G2  A CPU takes an index that was never used, or else one from the queue `group_free`. It clears the window, enters the index
+ *   GI2 A CPU takes an index that was never used, or else one from the queue `group_free`. It clears the window, enters the index
  *       into the hash, and writes the id. If several CPUs do so for one group, the hash takes the first index, and the other CPUs
  *       give theirs back.
- *   G3  A CPU that removes an index from the hash clears the id, and then puts the index at the end of the queue. If several CPUs
+ *   GI3 A CPU that removes an index from the hash clears the id, and then puts the index at the end of the queue. If several CPUs
  *       try, the hash lets one of them remove it.
- *   G4  A group is removed when the last of its tasks has ended or left. Only an ended task can still leave a CPU in the group,
+ *   GI4 A group is removed when the last of its tasks has ended or left. Only an ended task can still leave a CPU in the group,
  *       and it finds no object any more. A CPU that has seen the id before it was cleared adds to an unused window, for an index
  *       waits in the queue until all others have been used.
- *   G5  A subtree gets a place only while it has fewer than are left: below a cgroup on level 3 as many as are left, on level 2
+ *   GI5 A subtree gets a place only while it has fewer than are left: below a cgroup on level 3 as many as are left, on level 2
  *       twice, and on level 1 four times as many. (The root is level 0.) So a user with the right to make cgroups below one of
  *       these can't take all places: half are left for neighbouring cgroups, and a third, or a fifth, for the neighbours of the
  *       enclosing one. A subtree with few groups still gets a place. A group without a place is refused (T6). `tasks_shares`
@@ -109,27 +109,27 @@ struct tasks_group {
  * a few such parts.
  */
 struct tasks_shares {
-	u64 indices; /* the number of indices ever used, at least: G2 */
+	u64 indices; /* the number of indices ever used, at least: GI2 */
 	u32 groups[TASKS_SHARE_LEVELS][TASKS_SHARES];
 };
 
 /*
  * The running task of a CPU, as the tables see it; and the CPU's idle time, which belongs to no task. Only that CPU writes it.
  *
- *   C1  The clock is the CPU's run queue's, by which the kernel itself accounts for tasks' run time. The scheduler updates it at
+ *   CL1 The clock is the CPU's run queue's, by which the kernel itself accounts for tasks' run time. The scheduler updates it at
  *       the beginning of every switch, so reading it there costs next to nothing. Slices are differences on one CPU: the clocks
  *       of different CPUs may differ.
- *   C2  Between switches the clock is as old as the last tick, and older on a CPU without ticks. A snapshot takes the monotonic
+ *   CL2 Between switches the clock is as old as the last tick, and older on a CPU without ticks. A snapshot takes the monotonic
  *       clock and adds the lead of the run queue's clock over it at a recent switch, or, on a CPU that has not switched yet, the
  *       first CPU's lead. NTP slews the monotonic clock alone, so the lead is wrong by 500 ppm of its age at most.
- *   C3  Hence a slice that a snapshot has begun may end before its beginning: it then counts 0, and the next slice has the same
+ *   CL3 Hence a slice that a snapshot has begun may end before its beginning: it then counts 0, and the next slice has the same
  *       beginning. Only a beginning that is ahead by more than TASKS_CLOCK_SLACK_NS is replaced, so that no time is left
  *       uncounted for longer.
  */
 struct tasks_runner {
 	u64 start; /* of the running task; 0: the CPU has not been seen yet … */
 	u64 start_jiffies; /* … by both clocks */
-	u64 clock_ahead; /* C2; 0: unknown */
+	u64 clock_ahead; /* CL2; 0: unknown */
 	u64 claim; /* of snapshots: one may interrupt another; switches interrupt none */
 	struct ts_count idle_total;
 	u64 pad;

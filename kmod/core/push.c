@@ -2,19 +2,19 @@
 /*
  * Pushes of modules that use topstat.h, and the life of their objects.
  *
- *   O1  The table whose number is in `table` counts the object. No other table has had that number since boot, so the number
+ *   KO1 The table whose number is in `table` counts the object. No other table has had that number since boot, so the number
  *       tells an object that has outlived its table from an object of this table.
- *   O2  The CPU that swaps `table` to the number with ENTERING enters the object. First it adds the earlier sum of a static
+ *   KO2 The CPU that swaps `table` to the number with ENTERING enters the object. First it adds the earlier sum of a static
  *       object to the total, so that rows never exceed it (P1). Then it gives the object an id. The swap of `table` to the number
  *       alone is the last store: it says that all fields are in place.
- *   O3  While one CPU enters an object, the pushes of other CPUs are added to the total and to `late`. Then the pushing CPU reads
+ *   KO3 While one CPU enters an object, the pushes of other CPUs are added to the total and to `late`. Then the pushing CPU reads
  *       `table`, and the entering CPU reads `late` after it has written `table`; both with a full barrier in between. So one of
  *       them finds the amount in `late`. The CPU that swaps it to 0 adds it to the sum.
- *   O4  `dead` is written before the id is swapped to 0, and read after an id was given, each with a full barrier in between: an
+ *   KO4 `dead` is written before the id is swapped to 0, and read after an id was given, each with a full barrier in between: an
  *       object that dies while it is entered has no id in the end.
  *       A reset swaps `table` back to ENTERING, and waits until all pushes that have seen it otherwise have ended. Then it zeroes
  *       the sums and enters the object anew, with another id: a row of the former id is the row of an ended object.
- *   O5  An object that an existing table counts is entered into no other table. Memory that is no object, or that is not at the
+ *   KO5 An object that an existing table counts is entered into no other table. Memory that is no object, or that is not at the
  *       address where it was initialised, is entered into no table. A push to either is refused: it counts to the total, is
  *       counted, and bounds the unknown part of any object (T6). Overwritten memory may have had any value; missed[] says so
  *       (T5).
@@ -59,7 +59,7 @@ static __always_inline void come(struct here *h, struct topstat_table *t)
 	ts_bank_to(h->bank, t->stride, t->bank_config, h->generation, h->now);
 }
 
-/* O3 */
+/* KO3 */
 static void take_late(struct topstat_object *o)
 {
 	u64 late;
@@ -81,7 +81,7 @@ static void find(struct topstat_table *t, struct topstat_object *o, u64 id)
 		atomic64_inc(&t->refilled);
 }
 
-/* O4: returns true to one caller only. The caller has preemption off, which keeps the table. */
+/* KO4: returns true to one caller only. The caller has preemption off, which keeps the table. */
 static bool end(struct topstat_table *t, struct topstat_object *o)
 {
 	u64 id;
@@ -151,7 +151,7 @@ static void enter_kept(struct topstat_table *t, struct ts_table *on, struct tops
 			     t->sample->info.name, t->name);
 }
 
-/* O2 */
+/* KO2 */
 static void enter(const struct here *h, struct topstat_object *o)
 {
 	struct topstat_table *t = h->t;
@@ -190,7 +190,7 @@ static void count_total(const struct here *h, u32 part, u64 amount)
 	count_sums(h, part, amount);
 }
 
-/* O5: refuse a push to an object that the table can't count. */
+/* KO5: refuse a push to an object that the table can't count. */
 static void refuse(const struct here *h, u32 part, u64 amount)
 {
 	count_total(h, part, amount);
@@ -269,7 +269,7 @@ static noinline bool make_ready(const struct here *h, struct topstat_object *o, 
 	if (h->sums)
 		ts_add(&h->sums->contended, 1);
 	ts_add(&o->late[part & 1], amount);
-	smp_mb(); /* O3: pairs with the swap of `table` in enter() */
+	smp_mb(); /* KO3: pairs with the swap of `table` in enter() */
 	if (READ_ONCE(o->table) != entering)
 		take_late(o);
 	return false;
@@ -428,7 +428,7 @@ void topstat_object_dead(struct topstat_object *o)
 	}
 	preempt_disable(); /* keeps the table */
 	WRITE_ONCE(o->dead, 1);
-	smp_mb(); /* O4: pairs with the swap of the id in enter() */
+	smp_mb(); /* KO4: pairs with the swap of the id in enter() */
 	t = tt_live(READ_ONCE(o->table) & ~ENTERING);
 	if (end(t, o) && t) {
 		come(&h, t);
@@ -485,7 +485,7 @@ bool topstat_object_reset(struct topstat_object *o)
 	preempt_enable();
 	if (!reset)
 		return false;
-	synchronize_rcu(); /* O3: pushes that have seen `table` without ENTERING have preemption off, and have ended now */
+	synchronize_rcu(); /* KO3: pushes that have seen `table` without ENTERING have preemption off, and have ended now */
 	preempt_disable();
 	come(&h, t);
 	if (end(t, o))

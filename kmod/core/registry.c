@@ -229,7 +229,7 @@ static int find_bank(struct topstat_table *t, const struct topstat_observed *of,
 	return 0;
 }
 
-/* A number that no table had before, in this topstat.ko or an earlier one: see O1 in push.c. */
+/* A number that no table had before, in this topstat.ko or an earlier one: see KO1 in push.c. */
 static u64 new_instance(void)
 {
 	static u64 last;

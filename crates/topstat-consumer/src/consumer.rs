@@ -13,6 +13,7 @@ use rustix::time::{
 };
 
 use crate::abi::{STREAM_WAKE_EACH, stream_control, stream_count};
+use crate::account::{Account, account};
 use crate::error::{Error, kernel};
 use crate::freed::Freed;
 use crate::law::{Fills, Law, Next, Seen, Wake};
@@ -61,26 +62,6 @@ impl Options {
     fn fills(&self, full: u64) -> Fills {
         let percent = |percent: u64| full * percent / 100;
         Fills { full, target: percent(self.target_percent), wake: percent(self.target_percent + self.margin_percent) }
-    }
-}
-
-/// The account of all events of a stream since it was loaded, over all CPUs and consumers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
-    /// Number of events.
-    pub produced: u64,
-    /// Number of delivered events.
-    pub delivered: u64,
-    /// Number of events whose payload was cut, since the ring was nearly full.
-    pub cut: u64,
-    /// Number of events that found no space.
-    pub dropped: u64,
-}
-
-impl Account {
-    /// Number of events under way: in the ring, or just being made.
-    pub fn under_way(&self) -> u64 {
-        self.produced - self.delivered - self.dropped
     }
 }
 
@@ -327,18 +308,6 @@ impl Consumer {
     pub fn unread(&self) -> u64 {
         self.ring.unread()
     }
-}
-
-/// The account of all events. `delivered` is the number of deliveries at the time of this call.
-pub(crate) fn account(counts: &Words, delivered: u64) -> Account {
-    let sum = |offset: usize| -> u64 {
-        let cpus = (0..counts.bytes()).step_by(size_of::<stream_count>());
-        // Acquire: the next count is read after this one (E1).
-        cpus.map(|cpu| counts.at(cpu + offset).load(Ordering::Acquire)).sum()
-    };
-    let dropped = sum(offset_of!(stream_count, dropped));
-    let cut = sum(offset_of!(stream_count, cut));
-    Account { produced: sum(offset_of!(stream_count, produced)), delivered, cut, dropped }
 }
 
 impl Drop for Consumer {

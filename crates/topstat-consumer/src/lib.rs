@@ -11,6 +11,7 @@
 
 #![warn(missing_docs)]
 
+mod account;
 pub mod consumer;
 mod error;
 mod freed;
@@ -27,7 +28,8 @@ pub mod abi {
     include!(concat!(env!("OUT_DIR"), "/abi.rs"));
 }
 
-pub use consumer::{Account, Consumer, Options, Woken};
+pub use account::Account;
+pub use consumer::{Consumer, Options, Woken};
 pub use error::Error;
 pub use maps::{Maps, prepare};
 pub use ring::Record;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A view of a stream for readers other than its consumer.
 
-use crate::consumer::{Account, account};
+use crate::account::{Account, account};
 use crate::error::Error;
 use crate::freed::Freed;
 use crate::maps::Words;

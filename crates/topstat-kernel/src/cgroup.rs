@@ -12,7 +12,7 @@ use procfs::process::{MountInfo, Process};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 
-use crate::nowhere;
+use crate::detached_mount;
 use crate::path_cache::{self, PathCache, Remembered};
 use crate::process::abi::PROCESS_GROUP_V1;
 
@@ -94,7 +94,7 @@ pub fn root() -> io::Result<OwnedFd> {
     if let Some(mount) = v2_mount() {
         return open_directory(mount.mount_point);
     }
-    let mount = nowhere::mount("cgroup2", MountAttrFlags::empty())?;
+    let mount = detached_mount::mount("cgroup2", MountAttrFlags::empty())?;
     Ok(rustix::fs::openat(mount.as_fd(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::bpf::{self, Verified};
-use crate::family::{AccountOptions, Family, Kind, SampleInfo};
+use crate::family::{AccountOptions, BankId, Family, Kind, SampleInfo};
 use crate::pinned::{self, Attached};
 use crate::ranking::{self, RankedFamily};
 use crate::report::{
@@ -29,7 +29,8 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
         Kind::Ranked(_) => {
             let of = RankedFamily::of(family).expect("it is one");
             let state = Arc::new(ranking::load(&of, &family.tables(), &Options::default())?);
-            state.settle([0])?; // programs that leave a rest leave one of the first bank
+            // Programs that leave pending amounts leave some of the first bank.
+            state.settle([BankId(0)])?;
             state.read(false).map(drop)
         }
         Kind::Account(account) => (account.load)(&AccountOptions::default(), &[]).map(drop),
@@ -105,7 +106,7 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let named = |name: &str| samples.iter().any(|sample| sample.name == name);
     let of = |family: &Family| match &family.kind {
         Kind::Ranked(_) | Kind::Counters(_) => family.samples.iter().any(|own| named(&own.name)),
-        Kind::Account(account) => named(account.beside),
+        Kind::Account(account) => named(account.checked_with),
         Kind::Events(_) | Kind::Stacks(_) => false,
     };
     let wanted = |family: &Family| samples.is_empty() || of(family);

@@ -52,7 +52,8 @@ mod tests {
             .map(|folder| folder.file_name().expect("a name").to_string_lossy().into_owned())
             .collect();
         folders.sort();
-        let mut compiled: Vec<_> = all().into_iter().map(|family| family.name).chain(["custom".to_owned()]).collect();
+        let unlisted = ["custom", "example"].map(str::to_owned);
+        let mut compiled: Vec<_> = all().into_iter().map(|family| family.name).chain(unlisted).collect();
         compiled.sort();
         let do_this = "a new family is compiled after `touch crates/topstat-kernel/build.rs`";
         assert_eq!(folders, compiled, "{do_this}");
@@ -63,7 +64,11 @@ mod tests {
     #[test]
     fn a_layout_that_differs_has_another_abi() {
         // The structures for reading counters are never pinned.
-        for family in all().into_iter().filter(|family| matches!(family.kind, crate::family::Kind::Ranked(_))) {
+        for family in all()
+            .into_iter()
+            .chain([super::example::unlisted()])
+            .filter(|family| matches!(family.kind, crate::family::Kind::Ranked(_)))
+        {
             let (name, abi) = (&family.name, family.abi);
             let (_, layout) = LAYOUTS.iter().find(|(family, _)| family == name).expect("each has a layout");
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../families/{name}/abi-{abi}.txt"));

@@ -12,6 +12,7 @@ mod check;
 mod clock;
 pub mod cost;
 mod counting;
+mod detached_mount;
 mod error;
 pub mod events;
 mod families;
@@ -19,7 +20,6 @@ mod family;
 mod hooks;
 mod maps;
 mod module;
-mod nowhere;
 mod options;
 mod path_cache;
 mod perf;
@@ -38,7 +38,7 @@ pub use cgroup::remembered as remembered_paths;
 pub use check::{check, verify};
 pub use clock::possible_cpus;
 pub use error::Error;
-pub use families::{account, capture, custom, netstack, snmp};
+pub use families::{account, capture, custom, example, netstack, snmp};
 #[cfg(feature = "bench")]
 pub use families::{inet::bench, tasks};
 pub use family::{

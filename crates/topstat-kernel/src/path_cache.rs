@@ -4,9 +4,9 @@
 //! Users to whom a subtree is delegated choose the names of its cgroups: they may be long, and there may be many. So the cache is
 //! bounded in bytes, and in time:
 //!
-//! - **C1** the entries take at most [`MOST_BYTES`] together; the least recently used entry makes room.
-//! - **C2** after any use of the cache, it has no entry that was unused for [`UNUSED`].
-//! - **C3** a look-up gives the path that was last entered for that id.
+//! - **PC1** the entries take at most [`MOST_BYTES`] together; the least recently used entry makes room.
+//! - **PC2** after any use of the cache, it has no entry that was unused for [`UNUSED`].
+//! - **PC3** a look-up gives the path that was last entered for that id.
 
 use std::time::{Duration, Instant};
 
@@ -180,8 +180,8 @@ mod tests {
                         let got = cache.get((Hierarchy::V2, id), now);
                         if let Some(path) = got {
                             let (entered, used) = model.get_mut(&id).expect("it was entered");
-                            prop_assert_eq!(&path, &*entered); // C3
-                            prop_assert!(now - *used < UNUSED); // C2
+                            prop_assert_eq!(&path, &*entered); // PC3
+                            prop_assert!(now - *used < UNUSED); // PC2
                             *used = now;
                         }
                     }
@@ -193,8 +193,8 @@ mod tests {
                 }
                 let known: Vec<_> = cache.known.iter().collect();
                 prop_assert_eq!(cache.bytes, known.iter().map(|(_, known)| known.bytes()).sum::<usize>());
-                prop_assert!(cache.bytes <= MOST_BYTES); // C1
-                prop_assert!(known.iter().all(|(_, known)| now - known.used < UNUSED)); // C2
+                prop_assert!(cache.bytes <= MOST_BYTES); // PC1
+                prop_assert!(known.iter().all(|(_, known)| now - known.used < UNUSED)); // PC2
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::family::{Feature, Probe, Probes};
 use crate::hooks::Hook;
-use crate::{Error, nowhere};
+use crate::{Error, detached_mount};
 
 /// The variable that chooses: `functions`, wherever there are any, or `packets`. If it is not set, functions are taken where each
 /// call of them is seen.
@@ -112,7 +112,7 @@ fn preemption() -> Option<String> {
     use rustix::fs::{Mode, OFlags, openat};
     use rustix::mount::MountAttrFlags;
     use std::io::Read as _;
-    let root = nowhere::mount("debugfs", MountAttrFlags::MOUNT_ATTR_RDONLY).ok()?;
+    let root = detached_mount::mount("debugfs", MountAttrFlags::MOUNT_ATTR_RDONLY).ok()?;
     let file = openat(&root, "sched/preempt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut models = String::new();
     std::fs::File::from(file).read_to_string(&mut models).ok()?;

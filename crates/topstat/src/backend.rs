@@ -119,7 +119,7 @@ pub trait Backend {
     /// # Errors
     ///
     /// See [`Select::find`] and [`Reader::open`].
-    fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error>;
+    fn counters(&mut self, wish: &Wish) -> Result<Reads<Counters>, Error>;
 
     /// Loads and attaches these sources, and begins to take their events, and the events of the top of these tables.
     ///
@@ -145,7 +145,7 @@ pub trait Backend {
     /// # Errors
     ///
     /// See [`Counter::open`].
-    fn histograms(&mut self, subject: Subject, chosen: &Chosen) -> Result<Box<dyn Distributing>, Error>;
+    fn histograms(&mut self, subject: Subject, chosen: &Chosen) -> Result<Reads<Histograms>, Error>;
 
     /// The classifier that assigns categories to the kernel's functions. The rules of a file come before topstat's own rules.
     ///
@@ -160,15 +160,8 @@ pub trait Backend {
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check>;
 }
 
-/// Reads counters again and again.
-pub trait Counting {
-    /// The present values of the counters, and their values at the last call.
-    ///
-    /// # Errors
-    ///
-    /// See [`Reader::read`].
-    fn read(&mut self) -> Result<Counters, Error>;
-}
+/// Takes a reading at each call. See [`Reader::read`] and [`Counter::read`].
+pub type Reads<T> = Box<dyn FnMut() -> Result<T, Error>>;
 
 /// Events as they come.
 pub trait Stream {
@@ -215,12 +208,6 @@ impl Stream for events::Events {
     }
 }
 
-impl Counting for Reader {
-    fn read(&mut self) -> Result<Counters, Error> {
-        Self::read(self)
-    }
-}
-
 /// Sampled stacks of the kernel.
 pub trait Profiling {
     /// The samples since the last call.
@@ -252,22 +239,6 @@ impl Profiling for Sampler {
 
     fn unmatched_rules(&self) -> Vec<(usize, String)> {
         self.classifier().unmatched()
-    }
-}
-
-/// Histograms of packets.
-pub trait Distributing {
-    /// The counts since the last call.
-    ///
-    /// # Errors
-    ///
-    /// See [`Counter::read`].
-    fn read(&mut self) -> Result<Histograms, Error>;
-}
-
-impl Distributing for Counter {
-    fn read(&mut self) -> Result<Histograms, Error> {
-        Self::read(self)
     }
 }
 
@@ -353,8 +324,9 @@ impl Backend for Kernel {
         Ok(Box::new(KernelAccount { reader: topstat_kernel::load_account(options, exact)? }))
     }
 
-    fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error> {
-        Ok(Box::new(Reader::open(&Select::find(wish)?)?))
+    fn counters(&mut self, wish: &Wish) -> Result<Reads<Counters>, Error> {
+        let mut reader = Reader::open(&Select::find(wish)?)?;
+        Ok(Box::new(move || reader.read()))
     }
 
     fn events(
@@ -370,8 +342,9 @@ impl Backend for Kernel {
         Ok(Box::new(Sampler::open(options)?))
     }
 
-    fn histograms(&mut self, subject: Subject, chosen: &Chosen) -> Result<Box<dyn Distributing>, Error> {
-        Ok(Box::new(Counter::open(subject, chosen)?))
+    fn histograms(&mut self, subject: Subject, chosen: &Chosen) -> Result<Reads<Histograms>, Error> {
+        let mut counter = Counter::open(subject, chosen)?;
+        Ok(Box::new(move || counter.read()))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

@@ -51,7 +51,7 @@ pub mod fuzz {
 use std::ffi::OsString;
 
 pub use args::Args;
-pub use backend::{Account, Backend, Counting, Distributing, Kernel, Profiling, Stream};
+pub use backend::{Account, Backend, Kernel, Profiling, Reads, Stream};
 pub use commands::completions::answer as answer_shell;
 pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};

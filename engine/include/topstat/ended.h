@@ -57,7 +57,7 @@ TS_INLINE u32 ts_keep_begin(struct ts_table *t, const struct ts_tick *tick, u64 
 			v.value = ~0ULL;
 		if (!v.value)
 			return 0;
-		slot = TS_COLD(ts_admit, t, tick, ts_kept_mark(id), id, v.value, view);
+		slot = TS_COLD_CALL(ts_admit, t, tick, ts_kept_mark(id), id, v.value, view);
 		if (!slot)
 			return 0;
 	}

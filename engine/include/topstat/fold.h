@@ -12,7 +12,7 @@
  * In blocks: adds each CPU's array as a whole to the array of sums. Reads and writes are then sequential, so the compiler adds
  * several numbers at once and the CPU fetches ahead.
  *
- *   F1  After one ts_fold() of each CPU's array, in any order, the sum of an item is the sum of its values modulo 2^64.
+ *   FO1 After one ts_fold() of each CPU's array, in any order, the sum of an item is the sum of its values modulo 2^64.
  *       Negative values, as gauges have, are 64-bit numbers like any other.
  */
 #ifndef TOPSTAT_FOLD_H

@@ -80,7 +80,7 @@ TS_INLINE void ts_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask)
 	struct ts_entry *node = ts_entry(t, pos, mask);
 
 	if (key != node->key)
-		TS_COLD(ts_settle, t, pos, key, node->order, mask);
+		TS_COLD_CALL(ts_settle, t, pos, key, node->order, mask);
 }
 
 #endif /* TOPSTAT_HEAP_H */

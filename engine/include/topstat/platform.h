@@ -25,12 +25,12 @@
  *   ts_times(i, size)      i * size, in a form that the eBPF verifier believes; `size` is constant when the program is loaded
  *   ts_mark_unknown(p, v)  v, stored to memory that no other context writes at that time, and loaded again. For the verifier
  *                          the result is an unknown number, so each round of a loop looks to it like the previous round
- *   TS_APART               before a function that rarely runs and returns int: it is not inlined, and costs the verifier as
+ *   TS_GLOBAL_FN           before a function that rarely runs and returns int: it is not inlined, and costs the verifier as
  *                          little work as possible
- *   TS_ALONE               as TS_APART, before a function that runs often; without a verifier the compiler may inline it
- *   TS_UNSET               after a variable's name: the variable is set before it is read. A compiler that zeroes all
+ *   TS_GLOBAL_HOT          as TS_GLOBAL_FN, before a function that runs often; without a verifier the compiler may inline it
+ *   TS_UNINITIALIZED       after a variable's name: the variable is set before it is read. A compiler that zeroes all
  *                          variables, to harden a kernel, leaves this one out
- *   TS_COLD(f, …)          f(…), a call that rarely runs: a host may make the call in another way
+ *   TS_COLD_CALL(f, …)     f(…), a call that rarely runs: a host may make the call in another way
  *   ts_precise()           the nanosecond clock, for slides too short for jiffies
  *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale, from the first word to the last; 0, or non-zero
  *                          when there is no memory at the address
@@ -41,17 +41,17 @@
 #define ts_likely(x) __builtin_expect(!!(x), 1)
 #define ts_unlikely(x) __builtin_expect(!!(x), 0)
 
-#ifndef TS_COLD
-#define TS_COLD(f, ...) f(__VA_ARGS__)
+#ifndef TS_COLD_CALL
+#define TS_COLD_CALL(f, ...) f(__VA_ARGS__)
 #endif
 
 #if defined(__has_attribute)
 #if __has_attribute(uninitialized)
-#define TS_UNSET __attribute__((uninitialized))
+#define TS_UNINITIALIZED __attribute__((uninitialized))
 #endif
 #endif
-#ifndef TS_UNSET
-#define TS_UNSET
+#ifndef TS_UNINITIALIZED
+#define TS_UNINITIALIZED
 #endif
 
 #if defined(__bpf__)
@@ -60,8 +60,8 @@
 #define TS_NOINLINE static __attribute__((noinline, unused))
 /* The verifier checks a static function at each call, and a global function once. The attribute weak keeps clang from leaving out
  * arguments that it finds unused: the verifier needs them. */
-#define TS_APART __attribute__((noinline, weak))
-#define TS_ALONE TS_APART
+#define TS_GLOBAL_FN __attribute__((noinline, weak))
+#define TS_GLOBAL_HOT TS_GLOBAL_FN
 
 #define ts_read(x) (*(volatile typeof(x) *)&(x))
 #define ts_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
@@ -152,8 +152,8 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 
 #define TS_INLINE static __always_inline
 #define TS_NOINLINE static noinline __maybe_unused
-#define TS_APART TS_NOINLINE
-#define TS_ALONE static __maybe_unused
+#define TS_GLOBAL_FN TS_NOINLINE
+#define TS_GLOBAL_HOT static __maybe_unused
 
 #define ts_read(x) READ_ONCE(x)
 #define ts_write(x, v) WRITE_ONCE(x, v)
@@ -187,8 +187,8 @@ typedef int64_t s64;
 
 #define TS_INLINE static inline __attribute__((always_inline, unused))
 #define TS_NOINLINE static __attribute__((noinline, unused))
-#define TS_APART TS_NOINLINE
-#define TS_ALONE static __attribute__((unused))
+#define TS_GLOBAL_FN TS_NOINLINE
+#define TS_GLOBAL_HOT static __attribute__((unused))
 
 /* Called before each access to memory that other CPUs access at the same time: tests switch to another CPU there. */
 #ifndef TS_STEP

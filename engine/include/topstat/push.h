@@ -57,7 +57,7 @@ TS_INLINE void ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *
 TS_INLINE void ts_bank_to(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
 {
 	if (ts_unlikely(bank->now != now || bank->generation != generation))
-		TS_COLD(ts_bank_roll, bank, stride, c, generation, now);
+		TS_COLD_CALL(ts_bank_roll, bank, stride, c, generation, now);
 }
 
 /* Returns whether the bank's tables may be ordered. The caller passes the result to the pushes that follow and to
@@ -146,7 +146,7 @@ TS_INLINE void ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, 
 }
 
 /* As ts_bound_unknown(), for an observer. The total already has the amount. */
-TS_APART int ts_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
+TS_GLOBAL_FN int ts_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
 {
 	if (!t || !tick)
 		return 0;
@@ -159,7 +159,7 @@ TS_APART int ts_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most
  * amount that was used over time (spread.h) counts completely to now, so it bounds the object for longer than needed, never for
  * less. In a static table only the sum matters.
  */
-TS_APART int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u32 cause, u64 amount)
+TS_GLOBAL_FN int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u32 cause, u64 amount)
 {
 	if (!t || !tick)
 		return 0;
@@ -174,7 +174,7 @@ TS_APART int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u32 cause
 }
 
 /* The amount of an event can't be determined, but it is at most `most`. It is not pushed, and may belong to any object (T6). */
-TS_APART int ts_push_opaque(struct ts_table *t, const struct ts_tick *tick, u64 most)
+TS_GLOBAL_FN int ts_push_opaque(struct ts_table *t, const struct ts_tick *tick, u64 most)
 {
 	if (!t || !tick)
 		return 0;

@@ -118,7 +118,7 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 	/* The freed slot goes behind the others (T1). */
 	ts_node_set(t, n, 0, slot, mask);
 	if (pos != n)
-		TS_COLD(ts_settle, t, pos, last_key, last_slot, mask);
+		TS_COLD_CALL(ts_settle, t, pos, last_key, last_slot, mask);
 	return 0;
 }
 

@@ -28,7 +28,7 @@
  * Add an amount that was used evenly from `since` to the beginning of the tick's slide (both in ticks), and on. The caller has
  * begun the slide.
  */
-TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
+TS_GLOBAL_FN int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
 {
 	u64 done, length, over, rate, back, share, fading, sum0 = 0, sum1 = 0, recent = 0, oldest = 0;
 	struct ts_mark *mark;
@@ -90,7 +90,7 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
  * Add an amount that was used in an earlier slide, `ago` slides before the tick's: as if it had been pushed evenly in that slide.
  * An amount older than TS_SLIDES goes to the sum alone, and to no value. The caller has begun the tick's slide.
  */
-TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, u32 ago, u64 amount0, u64 amount1)
+TS_GLOBAL_FN int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, u32 ago, u64 amount0, u64 amount1)
 {
 	u64 done, fading, sum0 = 0, sum1 = 0;
 	struct ts_mark *mark;

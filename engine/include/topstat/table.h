@@ -204,14 +204,14 @@ TS_INLINE void ts_look_at_kept(struct ts_table *t, const struct ts_tick *tick, u
 	do {                                                                     \
 		u32 slot_ = (slot);                                              \
 		if (ts_is_kept(ts_entry(t, slot_, ts_view_mask(view))->obj))     \
-			TS_COLD(ts_look_at_kept, t, tick, slot_, view);          \
+			TS_COLD_CALL(ts_look_at_kept, t, tick, slot_, view);          \
 		else                                                             \
-			TS_COLD(ts_look_again, t, tick, slot_, view);            \
+			TS_COLD_CALL(ts_look_again, t, tick, slot_, view);            \
 	} while (0)
 
 #else
 
-#define ts_look_at(t, tick, slot, view) TS_COLD(ts_look_again, t, tick, slot, view)
+#define ts_look_at(t, tick, slot, view) TS_COLD_CALL(ts_look_again, t, tick, slot, view)
 
 #endif
 
@@ -259,7 +259,7 @@ TS_INLINE u32 ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, 
 	e->pushed_in = tick->stamp;
 	e->seen_in = 0;
 	e->count = 1;
-	TS_COLD(ts_settle, t, pos, value, slot, mask);
+	TS_COLD_CALL(ts_settle, t, pos, value, slot, mask);
 	return ts_bound(slot, mask) + 1;
 }
 
@@ -330,7 +330,7 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	slot = ts_find_pushed(t, obj, at, mask);
 	if (slot > 0) {
 		if (!ts_rekey_in_place(t, tick, slot - 1, id, value, mask))
-			TS_COLD(ts_settle, t, ts_entry(t, slot - 1, mask)->pos, value, slot - 1, mask);
+			TS_COLD_CALL(ts_settle, t, ts_entry(t, slot - 1, mask)->pos, value, slot - 1, mask);
 		return;
 	}
 	if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
@@ -339,7 +339,7 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		return;
 	}
 	if (ts_likely(!slot))
-		TS_COLD(ts_admit, t, tick, obj, id, value, view);
+		TS_COLD_CALL(ts_admit, t, tick, obj, id, value, view);
 	else
 		ts_crowd(t, tick, value, view);
 }
@@ -358,12 +358,12 @@ TS_INLINE int ts_order_known(struct ts_table *t, const struct ts_tick *tick, u64
 		return ts_rekey_in_place(t, tick, slot - 1, id, value, mask);
 	if (slot || t->n > mask)
 		return 0;
-	TS_COLD(ts_admit, t, tick, obj, id, value, view);
+	TS_COLD_CALL(ts_admit, t, tick, obj, id, value, view);
 	return 1;
 }
 
 /* The claim was taken: the push is summed, its ordering is skipped. */
-TS_APART int ts_contended(struct ts_table *t, const struct ts_tick *tick, u64 value, ts_view view)
+TS_GLOBAL_FN int ts_contended(struct ts_table *t, const struct ts_tick *tick, u64 value, ts_view view)
 {
 	if (!t || !tick)
 		return 0;

@@ -218,7 +218,7 @@ TS_INLINE void ts_mark_fraction(u64 *mark, u8 fraction)
  * window, and takes a time that does not depend on the age of the latest push. Does nothing where another CPU is ahead, or is
  * writing to the window (W7).
  */
-TS_APART int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
+TS_GLOBAL_FN int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 {
 	u64 slide, done, old, gap, fading, sum0, sum1;
 	u32 spread, first, last, marks = 0;

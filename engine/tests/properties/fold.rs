@@ -14,7 +14,7 @@ fn cpus() -> impl Strategy<Value = Vec<Vec<u64>>> {
 proptest! {
     #![proptest_config(crate::cases(500))]
 
-    /// F1, for every order of the CPUs.
+    /// FO1, for every order of the CPUs.
     #[test]
     fn a_sum_is_that_of_all_cpus(cpus in cpus(), backwards: bool) {
         let items = cpus.first().map_or(0, Vec::len);

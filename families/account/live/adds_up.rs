@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use topstat_kernel::account::{AccountOptions, Accountant, Precise};
+use topstat_live::accounts::schedstat_of;
 use topstat_live::harness::disturbed;
 use topstat_live::{Case, Offline, Role, alone, case, note, pace, two_cpus};
 use topstat_load::{Config, Limits, Load, Plan};
 use topstat_model::interval::{Each, Interval};
 
-use super::intervals::{SUM, Several, account, check, exec_runtime, interval, of, settle};
+use super::intervals::{SUM, Several, account, check, interval, of, settle};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -208,7 +209,7 @@ fn readers_do_not_disturb_each_other() {
     let mut spinner = Role::start("burner", &["ts-read"]);
     spinner.expect("ready");
     settle();
-    let before = exec_runtime(spinner.pid());
+    let before = schedstat_of(spinner.pid()).run_ns;
     let accountant = Accountant::load(&AccountOptions::default()).unwrap();
     let mut readers: Vec<_> = (0..3).map(|_| accountant.reader().unwrap()).collect();
     spinner.tell("1000");
@@ -233,7 +234,7 @@ fn readers_do_not_disturb_each_other() {
     });
     spinner.expect("burnt");
     settle();
-    let truth = (exec_runtime(pid) - before) as f64;
+    let truth = (schedstat_of(pid).run_ns - before) as f64;
     for (reader, mut several) in readers.iter_mut().zip(found) {
         several.add(&interval(reader), pid);
         several.close(truth, "each of three readers");

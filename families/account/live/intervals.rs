@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use topstat_kernel::account::{AccountOptions, Accountant, Precise};
+use topstat_live::accounts::schedstat_of;
 use topstat_live::{Case, Role, alone, case, eventually, need, note, pace};
 use topstat_model::interval::{Each, Interval, Task, Usage};
 
@@ -102,12 +103,6 @@ fn has(usage: &Usage, least: f64, unsure_ns: u64) {
     assert!(most >= least, "at most {most} ns, not {least} ns ({unsure_ns} ns unsure): {usage:?}");
 }
 
-/// sum_exec_runtime of a task that does not run at present.
-pub fn exec_runtime(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
-    text.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
-}
-
 /// Where a wakeup preempts, the kernel ends the slice at the wakeup, and not at the switch a few microseconds later
 /// (`rq_clock_skip_update`). Each switch may be off by this time on a host that has other things to do.
 const SWITCH_NS: f64 = 20_000.0;
@@ -166,7 +161,7 @@ fn a_spinner_has_what_its_own_clock_says() {
     spinner.tell("0");
     let own_before: f64 = spinner.expect("burnt").parse().unwrap();
     settle();
-    let before = exec_runtime(spinner.pid());
+    let before = schedstat_of(spinner.pid()).run_ns;
     let mut reader = account();
     spinner.tell("1500");
     let own: f64 = spinner.expect("burnt").parse().unwrap();
@@ -174,7 +169,7 @@ fn a_spinner_has_what_its_own_clock_says() {
     let interval = interval(&mut reader);
     let task = of(&interval, spinner.pid());
     assert_eq!((task.comm.as_str(), task.ppid), ("ts-spinner", std::process::id()));
-    close(&task.own, (exec_runtime(spinner.pid()) - before) as f64, "against sum_exec_runtime");
+    close(&task.own, (schedstat_of(spinner.pid()).run_ns - before) as f64, "against sum_exec_runtime");
     close(&task.own, own - own_before, "against clock_gettime");
     // Sampled by ticks of 4 ms.
     assert!(task.own.user_ns > task.own.run_ns / 2, "a spinner is in user space: {:?}", task.own);
@@ -186,13 +181,13 @@ fn intervals_cut_what_runs_at_their_ends() {
     let mut spinner = Role::start("burner", &["ts-cut"]);
     spinner.expect("ready");
     settle();
-    let before = exec_runtime(spinner.pid());
+    let before = schedstat_of(spinner.pid()).run_ns;
     let mut reader = account();
     spinner.tell("1000");
     let mut several = Several::default();
     let mut count = 0;
     let begun = Instant::now();
-    while exec_runtime(spinner.pid()) - before < 1_000_000_000 && begun.elapsed() < Duration::from_secs(15) {
+    while schedstat_of(spinner.pid()).run_ns - before < 1_000_000_000 && begun.elapsed() < Duration::from_secs(15) {
         let interval = interval(&mut reader);
         let task = of(&interval, spinner.pid());
         assert!(task.own.run_ns <= interval.wall_ns(), "more than the time there was: {task:?}");
@@ -203,7 +198,7 @@ fn intervals_cut_what_runs_at_their_ends() {
     spinner.expect("burnt");
     settle();
     several.add(&interval(&mut reader), spinner.pid());
-    several.close((exec_runtime(spinner.pid()) - before) as f64, &format!("in {count} intervals"));
+    several.close((schedstat_of(spinner.pid()).run_ns - before) as f64, &format!("in {count} intervals"));
 }
 
 fn a_tree_has_what_getrusage_says() {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use topstat_live::accounts::used_by_children;
 use topstat_live::role::{name, say, told};
 
 /// Plays a role, if it is one of these.
@@ -43,18 +44,6 @@ fn burn(ms: u64) {
             sum = std::hint::black_box(sum.wrapping_add(i));
         }
     }
-}
-
-/// The CPU time of the children that were waited for, by getrusage(2).
-fn used_by_children() -> u64 {
-    // SAFETY: all zeroes are a value, and the kernel fills it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage), 0, "getrusage");
-        usage
-    };
-    let ns = |t: libc::timeval| t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_usec.unsigned_abs() * 1000;
-    ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
 /// Makes a child that does the work and ends.

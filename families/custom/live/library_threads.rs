@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use topstat_live::accounts::{Schedstat, schedstat, used_by_children};
 use topstat_live::cgroup::Group;
 use topstat_live::{Case, case, eventually, note, own_cpu_time, pace, two_cpus};
 use topstat_model::Field;
@@ -34,15 +35,14 @@ struct Account {
 }
 
 fn account(folder: &str) -> Account {
-    let text = std::fs::read_to_string(format!("{folder}/schedstat")).expect("schedstat");
-    let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+    let Schedstat { run_ns, wait_ns } = schedstat(folder).expect("schedstat");
     let status = std::fs::read_to_string(format!("{folder}/status")).expect("status");
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a counter");
         line.trim().parse().expect("a number")
     };
     let (voluntary, involuntary) = (of("voluntary_ctxt_switches:"), of("nonvoluntary_ctxt_switches:"));
-    Account { run_ns: numbers[0], wait_ns: numbers[1], voluntary, involuntary }
+    Account { run_ns, wait_ns, voluntary, involuntary }
 }
 
 fn folder(worker: &Worker) -> String {
@@ -233,18 +233,6 @@ fn processes_begin_and_end() {
     note(format!("{sum:?}, {used} ns"));
     // The kernel rounds a process's user and system time to µs.
     assert!(sum.events == 7 && sum.value.abs_diff(used) <= used / 100, "{sum:?}, {used} ns");
-}
-
-/// The CPU time in ns of the children that this process has waited for, by getrusage(2).
-fn used_by_children() -> u64 {
-    // SAFETY: all zeroes are a value, and the kernel fills it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0, "getrusage");
-        usage
-    };
-    let ns = |t: libc::timeval| t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_usec.unsigned_abs() * 1000;
-    ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
 fn signals_have_a_sender() {

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 use topstat_kernel::Options;
+use topstat_live::accounts::schedstat_of;
 use topstat_live::cgroup::Group;
 use topstat_live::role::{Role, say, told};
 use topstat_live::watch::{ENDLESS_MS, table};
@@ -79,10 +80,7 @@ fn value_of(snapshot: &Value, group: &Group) -> Option<u64> {
 
 /// Uses `ms` milliseconds of a CPU in the group. Returns the time by the kernel's account.
 fn burn(burner: &mut Role, group: &Group, ms: u64) -> f64 {
-    let used = |burner: &Role| {
-        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", burner.pid())).expect("schedstat");
-        text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).expect("run time")
-    };
+    let used = |burner: &Role| schedstat_of(burner.pid()).run_ns;
     group.take(burner.pid());
     let before = used(burner);
     burner.tell(&ms.to_string());

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use topstat_kernel::{MAX_TOP, Options};
+use topstat_live::accounts::schedstat_of;
 use topstat_live::cgroup::Group;
 use topstat_live::pace;
 use topstat_live::watch::{ENDLESS_MS, load, snapshot};
@@ -33,13 +34,6 @@ fn of(snapshot: &Snapshot, pid: u32) -> u64 {
     row(snapshot, "pid", &Field::from(pid)).map_or(0, |r| r.value)
 }
 
-/// The kernel's sum_exec_runtime and run_delay.
-fn schedstat(pid: u32) -> (u64, u64) {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
-    let mut words = text.split_whitespace().map(|w| w.parse().expect("a number"));
-    (words.next().expect("run time"), words.next().expect("run delay"))
-}
-
 /// The kernel's account excludes the hypervisor's time, so topstat may find this much more.
 const STEAL: f64 = 0.05;
 
@@ -56,9 +50,9 @@ fn a_spinner_is_as_large_as_the_kernel_says() {
     std::thread::sleep(Duration::from_millis(300));
     let mut found = Vec::new();
     for _ in 0..3 {
-        let (before, _) = schedstat(spinner.pid());
+        let before = schedstat_of(spinner.pid()).run_ns;
         std::thread::sleep(Duration::from_millis(1000));
-        let truth = schedstat(spinner.pid()).0 - before;
+        let truth = schedstat_of(spinner.pid()).run_ns - before;
         let snapshot = snapshot(&mut *source, "tasks/cpu");
         found.push((of(&snapshot, spinner.pid()) as f64, truth as f64));
     }
@@ -93,14 +87,15 @@ fn waits_and_switches_are_the_kernel_s() {
     settle();
     let options = Options { period_ms: ENDLESS_MS, ..Options::default() };
     let mut source = load(&["tasks/waits", "tasks/switches", "tasks/cpu_total"], &options);
-    let (ran, waited) = schedstat(spinner.pid());
+    let before = schedstat_of(spinner.pid());
     let switched = switches(spinner.pid());
     for _ in 0..50 {
         spinner.tell("5");
         spinner.expect("burnt");
     }
     settle();
-    let (ran, waited) = (schedstat(spinner.pid()).0 - ran, schedstat(spinner.pid()).1 - waited);
+    let after = schedstat_of(spinner.pid());
+    let (ran, waited) = (after.run_ns - before.run_ns, after.wait_ns - before.wait_ns);
     let switched = switches(spinner.pid()) - switched;
     assert_eq!(of(&snapshot(&mut *source, "tasks/switches"), spinner.pid()), switched);
     assert_eq!(of(&snapshot(&mut *source, "tasks/waits"), spinner.pid()), waited);
@@ -167,11 +162,11 @@ fn a_group_has_what_its_tasks_use() {
     group.take(spinner.pid());
     let options = Options { period_ms: ENDLESS_MS, ..Options::default() };
     let mut source = load(&["cgroups/cpu"], &options);
-    let (before, _) = schedstat(spinner.pid());
+    let before = schedstat_of(spinner.pid()).run_ns;
     spinner.tell("500");
     spinner.expect("burnt");
     settle();
-    let truth = (schedstat(spinner.pid()).0 - before) as f64;
+    let truth = (schedstat_of(spinner.pid()).run_ns - before) as f64;
     let found = row(&snapshot(&mut *source, "cgroups/cpu"), "cgroup", &Field::from(group.path.as_str()));
     let found = found.expect("a row of the group").value as f64;
     note(format!("found {found} ns, truth {truth} ns"));
@@ -198,11 +193,11 @@ fn groups_come_and_go() {
         spinner.expect("burnt");
         last = group;
     }
-    let (ran, _) = schedstat(spinner.pid());
+    let ran = schedstat_of(spinner.pid()).run_ns;
     spinner.tell("300");
     spinner.expect("burnt");
     settle();
-    let truth = (schedstat(spinner.pid()).0 - ran) as f64;
+    let truth = (schedstat_of(spinner.pid()).run_ns - ran) as f64;
     let after = snapshot(&mut *source, "cgroups/cpu");
     let found = row(&after, "cgroup", &Field::from(last.path.as_str())).expect("a row of the last group").value as f64;
     note(format!(

@@ -13,6 +13,7 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use topstat_kernel::Family;
 
+use crate::accounts::schedstat;
 use crate::tree::{Document, Stat, Tree};
 use crate::{eventually, role};
 
@@ -93,7 +94,7 @@ pub fn built_in() -> &'static [Arc<Family>] {
 
 /// The samples of a daemon that is started now: the samples of families that can run on this kernel.
 pub fn samples() -> Vec<Arc<topstat_kernel::SampleInfo>> {
-    built_in().iter().filter(|family| (family.ready)().is_ok()).flat_map(|family| family.there()).collect()
+    built_in().iter().filter(|family| (family.ready)().is_ok()).flat_map(|family| family.available_samples()).collect()
 }
 
 /// A running daemon.
@@ -159,10 +160,7 @@ impl Daemon {
     /// The CPU time of the daemon, by the scheduler's account.
     pub fn cpu_time(&self) -> Duration {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads");
-        let of = |task: std::io::Result<fs::DirEntry>| -> Option<u64> {
-            let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-            text.split(' ').next()?.parse().ok()
-        };
+        let of = |task: std::io::Result<fs::DirEntry>| Some(schedstat(task.ok()?.path())?.run_ns);
         Duration::from_nanos(tasks.filter_map(of).sum())
     }
 

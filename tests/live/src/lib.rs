@@ -4,6 +4,7 @@
 
 #![warn(missing_docs)]
 
+pub mod accounts;
 pub mod attached;
 pub mod busy;
 pub mod cgroup;
@@ -30,6 +31,7 @@ pub mod truth;
 pub mod watch;
 pub mod witness;
 
+pub use accounts::own_cpu_time;
 pub use busy::Busy;
 pub use daemon::Daemon;
 pub use harness::{Alone, Case, Tag, note};
@@ -78,10 +80,4 @@ pub fn limits() -> Limits {
         drain: pace::patience(Duration::from_secs(20)),
         ..usual
     }
-}
-
-/// The CPU time of the calling thread. Unlike elapsed time, it does not depend on other processes.
-pub fn own_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -305,12 +305,20 @@ fn extract_zboot(path: &Path) -> Result<()> {
     };
     let compressed = path.with_extension("payload");
     fs::write(&compressed, payload)?;
-    let status =
-        Command::new(program).arg("-dc").stdin(fs::File::open(&compressed)?).stdout(fs::File::create(path)?).status();
-    let status = status.with_context(|| format!("cannot run {program} to unpack {}", path.display()))?;
     // gzip ends with 2 where data follows that is no part of the stream: the length of the kernel does.
-    ensure!(status.success() || status.code() == Some(2), "cannot unpack {}: {program} failed", path.display());
+    expand(program, &compressed, path, &[0, 2])?;
     fs::remove_file(&compressed)?;
+    Ok(())
+}
+
+/// Expands a compressed file by this program. `codes` are the exit codes of success.
+fn expand(program: &str, from: &Path, to: &Path, codes: &[i32]) -> Result<()> {
+    let packed = fs::File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
+    let file = fs::File::create(to).with_context(|| format!("cannot create {}", to.display()))?;
+    let status = Command::new(program).arg("-dc").stdin(packed).stdout(file).status();
+    let status = status.with_context(|| format!("cannot run {program} to unpack {}", from.display()))?;
+    let is_done = status.code().is_some_and(|code| codes.contains(&code));
+    ensure!(is_done, "cannot unpack {}: {program} failed ({status})", from.display());
     Ok(())
 }
 
@@ -353,25 +361,14 @@ fn insmod_paths(show_depends: &str) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Copies a module, uncompressed.
 fn decompress(from: &Path, to: &Path) -> Result<()> {
-    let program = match from.extension().and_then(|ext| ext.to_str()) {
-        Some("xz") => "xz",
-        Some("zst") => "zstd",
-        Some("ko") => {
-            fs::copy(from, to)?;
-            return Ok(());
-        }
+    match from.extension().and_then(|ext| ext.to_str()) {
+        Some("xz") => expand("xz", from, to, &[0]),
+        Some("zst") => expand("zstd", from, to, &[0]),
+        Some("ko") => fs::copy(from, to).map(drop).with_context(|| format!("cannot copy {}", from.display())),
         _ => bail!("cannot unpack the module {}: unknown compression", from.display()),
-    };
-    let file = fs::File::create(to).with_context(|| format!("cannot create {}", to.display()))?;
-    let status = Command::new(program)
-        .arg("-dc")
-        .arg(from)
-        .stdout(file)
-        .status()
-        .with_context(|| format!("cannot run {program} to unpack {}", from.display()))?;
-    ensure!(status.success(), "cannot unpack {}: {program} failed", from.display());
-    Ok(())
+    }
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {

@@ -100,7 +100,7 @@ pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
     Ok(object)
 }
 
-/// What the kernel lacks: one of these types of maps, or the atomics that all programs without a plain build use.
+/// What the kernel lacks: one of these types of maps, or the atomics that all programs without a fallback build use.
 fn lacking(types: &[MapType]) -> Option<String> {
     let there = |map_type: &MapType| map_type.is_supported().unwrap_or(true);
     // A process that may not make any map can't find out.

@@ -112,7 +112,7 @@ pub fn load(
     options: &Options,
     whose: &Whose,
 ) -> Result<Tables, Error> {
-    let samples: Vec<_> = there(family, counting);
+    let samples: Vec<_> = available_samples(family, counting);
     if let Some(absent) = tables.iter().find(|table| !samples.iter().any(|sample| sample.name == table.sample)) {
         let known = family.samples.iter().find(|sample| sample.name == absent.sample);
         // The daemon asks for all tables, present or not; any other caller asks for particular ones.
@@ -146,9 +146,9 @@ pub fn load(
 }
 
 /// The samples that this kernel counts.
-pub fn there(family: &Family, counting: &Counting) -> Vec<Arc<SampleInfo>> {
-    let there = (counting.there)();
-    family.samples.iter().filter(|sample| there.contains(&sample.name)).cloned().collect()
+pub fn available_samples(family: &Family, counting: &Counting) -> Vec<Arc<SampleInfo>> {
+    let available = (counting.available)();
+    family.samples.iter().filter(|sample| available.contains(&sample.name)).cloned().collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

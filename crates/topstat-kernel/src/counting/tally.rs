@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Turns readings of counters into the rows of a table.
 //!
-//! - **C1** In a static table the value of a row is the state of its counter. In a dynamic table it is the growth between two
+//! - **TC1** In a static table the value of a row is the state of its counter. In a dynamic table it is the growth between two
 //!   readings, scaled to a period by the time that really passed.
-//! - **C2** A row is the sum of its parts on CPUs and of a rest that belongs to no CPU; so is the total. Rows and `other` add up
+//! - **TC2** A row is the sum of its parts on CPUs and of a rest that belongs to no CPU; so is the total. Rows and `other` add up
 //!   to the total. This also holds after rates are rounded: of each object, the running sums over the CPUs are rounded, and not
 //!   the parts.
-//! - **C3** An object that is not in the reading before counts from 0 if its counters began with it. Otherwise it counts from the
+//! - **TC3** An object that is not in the reading before counts from 0 if its counters began with it. Otherwise it counts from the
 //!   state in which it was first seen.
 
 use std::borrow::Cow;
@@ -82,7 +82,7 @@ impl Scale {
     }
 
     /// Scales the parts of a sum. Each scaled part is the growth of the scaled running sum, so that the parts add up to the
-    /// scaled sum (C2).
+    /// scaled sum (TC2).
     fn parts(self, changes: &[u64]) -> Vec<u64> {
         let (mut sum, mut scaled) = (0_u128, 0);
         let part = |change: &u64| {
@@ -123,7 +123,7 @@ impl Tally {
         let valued = self.objects.iter().filter(|one| !one.gauge).filter_map(|one| {
             let earlier = earlier.get(&one.key).copied();
             if earlier.is_none() && !one.from_zero {
-                return None; // C3
+                return None; // TC3
             }
             let parts = one.changes(&one.parts, earlier.map(|e| e.parts.as_slice()));
             let mut cpus = one.changes(&one.cpus, earlier.map(|e| e.cpus.as_slice()));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// C2: rows, `other`, CPUs and the total agree, however rates are rounded.
+        /// TC2: rows, `other`, CPUs and the total agree, however rates are rounded.
         #[test]
         fn rounded_rates_add_up(
             counters in prop::collection::vec((0..1000_u64, 0..1000_u64, 0..9_000_000_u64, 0..9_u64), 0..40),

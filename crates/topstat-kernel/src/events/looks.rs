@@ -167,7 +167,7 @@ impl Looks<'_> {
 
     /// Looks once, and sends the changes. Returns the interval to the next look; `None`: the receiver is gone.
     fn look(&mut self) -> Result<Option<Duration>, Error> {
-        // A thread that does not see this store has read its clock before this thread reads the clock here (O1).
+        // A thread that does not see this store has read its clock before this thread reads the clock here (EO1).
         self.state.looking_ns.store(now_ns(), Ordering::SeqCst);
         let looked = self.look_now();
         self.state.looking_ns.store(IDLE, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   programs ─▶ ring buffer ─▶ pump (a thread) ─▶ batches ─▶ order ─▶ decode ─▶ Event
-//!   of a source, stream.h       consumer's law     bounded    O1…O3
+//!   of a source, stream.h       consumer's law     bounded    EO1…EO3
 //!                                                     ▲
 //!   tables ─▶ snapshots ─▶ looks (a thread) ──────────┘
 //!              X1…X3: which objects enter and leave the top
@@ -149,7 +149,7 @@ struct Ring {
     watch: Watch,
     /// The ring position up to which records have arrived here.
     position: u64,
-    /// A ring position and a time: once all records up to this position have arrived, all events until this time have (O1).
+    /// A ring position and a time: once all records up to this position have arrived, all events until this time have (EO1).
     goal: Option<(u64, u64)>,
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Merges the events of all CPUs and sources into one order, by time.
 //!
-//! - O1 A source announces the time until which it has sent all its events: each event that it sends afterwards is later. An
+//! - EO1 A source announces the time until which it has sent all its events: each event that it sends afterwards is later. An
 //!   event is given on once all sources have announced its time. So the order is exact while no source is held up.
-//! - O2 No event waits longer than the bound, and waiting events take no more bytes than there is room for. Beyond either limit
+//! - EO2 No event waits longer than the bound, and waiting events take no more bytes than there is room for. Beyond either limit
 //!   the earliest events go on, although another source might still send earlier ones.
-//! - O3 An event that arrives after a later one was given on is *late*: it is given on at once, is marked, and is counted for its
+//! - EO3 An event that arrives after a later one was given on is *late*: it is given on at once, is marked, and is counted for its
 //!   source.
 
 use std::cmp::Reverse;

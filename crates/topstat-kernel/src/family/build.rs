@@ -10,7 +10,7 @@ use libbpf_rs::{Object, OpenObject, ProgramAttachType};
 
 use topstat_engine::abi::ts_ended;
 
-use super::Refill;
+use super::{BankId, Refill, TablePlace};
 use crate::hooks::Hook;
 use crate::maps::Maps;
 use crate::report::{Obstacle, obstacle};
@@ -47,7 +47,7 @@ pub struct Settle {
     pub program: &'static str,
     /// The map, one of [`Build::maps`].
     pub over: &'static str,
-    /// The number of banks whose programs leave a rest: the first ones of the family. Snapshots of the others run nothing.
+    /// The number of banks whose programs leave pending amounts: the first ones of the family. Snapshots of other banks run nothing.
     pub banks: u32,
     /// Maps of these programs whose size is known when they are loaded.
     pub sizes: Vec<MapSize>,
@@ -75,7 +75,7 @@ pub struct Build {
     pub adopt_before: Option<&'static str>,
     /// Attaches the iterators that order all objects of a sample again. The sample is given by its number.
     pub refill: fn(&Object, &Maps, sample: u32) -> Result<Refill, Error>,
-    /// How a rest is settled, where the programs leave one. They order an object whenever they push to it.
+    /// How pending amounts are settled, where the programs leave any. `None`: the programs order an object at each push.
     pub settle: Option<Settle>,
     /// The number of this build in the programs' constants ([`Constant::Build`](super::Constant::Build)), where its objects hold
     /// other data than in other builds.
@@ -116,7 +116,8 @@ impl Keeps {
     }
 
     /// The index of a table's entry in the map [`ENDED`](Self::ENDED); `None`: the table keeps nothing.
-    pub fn place(self, cpu: u32, bank: u32, table: u32) -> Option<usize> {
+    pub fn entry(self, cpu: u32, place: TablePlace) -> Option<usize> {
+        let TablePlace { bank: BankId(bank), table } = place;
         let keeps = bank < self.samples && table < self.tables;
         keeps.then(|| ((cpu * self.samples + bank) * self.tables + table) as usize)
     }
@@ -146,10 +147,10 @@ pub enum Entries {
 
 /// All builds of a family, and the choice of one for this kernel.
 pub struct Builds {
-    full: Build,
-    plain: Option<Plain>,
-    /// Better builds, the best one first.
-    better: Vec<Better>,
+    usual: Build,
+    fallback: Option<Fallback>,
+    /// Preferred builds, the best one first.
+    preferred: Vec<Preferred>,
     /// The programs that probe the kernel.
     probes: Option<&'static Probes>,
 }
@@ -174,14 +175,14 @@ impl Probes {
 }
 
 /// The build for kernels that lack a feature.
-struct Plain {
+struct Fallback {
     build: Build,
     needed: Vec<Feature>,
     since: &'static str,
 }
 
-/// A build that is preferred to the full one, and to the better ones after it, where the kernel has the features that it needs.
-struct Better {
+/// A build that is preferred to the usual one, and to the preferred ones after it, where the kernel has the features that it needs.
+struct Preferred {
     build: Build,
     needed: Vec<Feature>,
     wanted: fn() -> bool,
@@ -189,26 +190,26 @@ struct Better {
 
 /// One of a family's builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum BuildKind {
     /// The usual build.
-    Full,
-    /// See [`Builds::or_plain`].
-    Plain,
-    /// See [`Builds::or_better`]; 0 is the best one.
-    Better(usize),
+    Usual,
+    /// See [`Builds::or_fallback`].
+    Fallback,
+    /// See [`Builds::or_preferred`]; 0 is the best one.
+    Preferred(usize),
 }
 
 impl Builds {
     /// A single build: every kernel that has BTF has all that it needs.
     pub fn one(build: Build) -> Self {
-        Self { full: build, plain: None, better: Vec::new(), probes: None }
+        Self { usual: build, fallback: None, preferred: Vec::new(), probes: None }
     }
 
-    /// Adds a plain build for kernels that lack any of these features, which the full build needs. They came with Linux `since`,
+    /// Adds a fallback build for kernels that lack any of these features, which the usual build needs. They came with Linux `since`,
     /// in a form for people.
     #[must_use]
-    pub fn or_plain(self, plain: Build, needed: Vec<Feature>, since: &'static str) -> Self {
-        Self { plain: Some(Plain { build: plain, needed, since }), ..self }
+    pub fn or_fallback(self, fallback: Build, needed: Vec<Feature>, since: &'static str) -> Self {
+        Self { fallback: Some(Fallback { build: fallback, needed, since }), ..self }
     }
 
     /// Sets the programs that probe the kernel.
@@ -217,11 +218,11 @@ impl Builds {
         Self { probes: Some(probes), ..self }
     }
 
-    /// Adds a build that replaces the full one, and better ones that are added later, where it is `wanted` and the kernel also
+    /// Adds a build that replaces the usual one, and preferred ones that are added later, where it is `wanted` and the kernel also
     /// has these features.
     #[must_use]
-    pub fn or_better(mut self, build: Build, needed: Vec<Feature>, wanted: fn() -> bool) -> Self {
-        self.better.push(Better { build, needed, wanted });
+    pub fn or_preferred(mut self, build: Build, needed: Vec<Feature>, wanted: fn() -> bool) -> Self {
+        self.preferred.push(Preferred { build, needed, wanted });
         self
     }
 
@@ -233,77 +234,77 @@ impl Builds {
     fn are_missing(&self, needed: &[Feature]) -> Vec<Feature> {
         let lacks = |feature: &&Feature| match feature.probe {
             Probe::Program(program) => self.missing().iter().any(|name| name == program),
-            Probe::Told(has) => is_plain() || !has(),
+            Probe::Told(has) => is_fallback_wanted() || !has(),
         };
         needed.iter().filter(lacks).cloned().collect()
     }
 
-    /// The features that the full build needs, and that this kernel lacks or does not let this user have.
+    /// The features that the usual build needs, and that this kernel lacks or does not let this user have.
     pub fn lacking(&self) -> Vec<Feature> {
-        self.plain.as_ref().map(|plain| self.are_missing(&plain.needed)).unwrap_or_default()
+        self.fallback.as_ref().map(|fallback| self.are_missing(&fallback.needed)).unwrap_or_default()
     }
 
-    /// The features that a better build needs in addition, and that this kernel lacks or does not let this user have.
-    pub fn lacking_for_better(&self, which: usize) -> Vec<Feature> {
-        self.better.get(which).map(|better| self.are_missing(&better.needed)).unwrap_or_default()
+    /// The features that a preferred build needs in addition, and that this kernel lacks or does not let this user have.
+    pub fn lacking_for_preferred(&self, which: usize) -> Vec<Feature> {
+        self.preferred.get(which).map(|preferred| self.are_missing(&preferred.needed)).unwrap_or_default()
     }
 
     /// The obstacle that hides which build this kernel takes: programs were refused to this process, and not because the kernel
     /// lacks a feature.
     pub fn unknown(&self) -> Option<Obstacle> {
-        let better = |which| !self.lacking_for_better(which).is_empty();
-        let refused = !self.lacking().is_empty() || (0..self.better.len()).any(better);
-        obstacle().filter(|_| refused && !is_plain())
+        let preferred = |which| !self.lacking_for_preferred(which).is_empty();
+        let refused = !self.lacking().is_empty() || (0..self.preferred.len()).any(preferred);
+        obstacle().filter(|_| refused && !is_fallback_wanted())
     }
 
     /// The build for this kernel.
-    pub fn chosen(&self) -> Which {
+    pub fn chosen(&self) -> BuildKind {
         if !self.lacking().is_empty() {
-            return Which::Plain;
+            return BuildKind::Fallback;
         }
-        let is_taken = |better: &Better| (better.wanted)() && self.are_missing(&better.needed).is_empty();
-        self.better.iter().position(is_taken).map_or(Which::Full, Which::Better)
+        let is_taken = |preferred: &Preferred| (preferred.wanted)() && self.are_missing(&preferred.needed).is_empty();
+        self.preferred.iter().position(is_taken).map_or(BuildKind::Usual, BuildKind::Preferred)
     }
 
     /// The build whose programs made the pinned state, by the number in their constants. If several builds have that number, and
     /// differ in their hooks, it is the one with the most programs of its hooks in place. If the programs are lost, it is the one
     /// for this kernel.
-    pub fn numbered(&self, number: u32, is_there: impl Fn(&str) -> bool) -> Which {
+    pub fn numbered(&self, number: u32, is_there: impl Fn(&str) -> bool) -> BuildKind {
         let there = |which| self.build(which).hooks.iter().filter(|hook| is_there(&hook.program)).count();
-        let usual = if self.lacking().is_empty() { Which::Full } else { Which::Plain };
+        let usual = if self.lacking().is_empty() { BuildKind::Usual } else { BuildKind::Fallback };
         let chosen = self.chosen();
-        let all = (0..self.better.len()).map(Which::Better).chain([usual]);
+        let all = (0..self.preferred.len()).map(BuildKind::Preferred).chain([usual]);
         let numbered = all.filter(|which| self.build(*which).number == number);
         numbered.max_by_key(|which| (there(*which), *which == chosen)).unwrap_or(usual)
     }
 
     /// One of the builds.
-    pub fn build(&self, which: Which) -> &Build {
+    pub fn build(&self, which: BuildKind) -> &Build {
         match which {
-            Which::Plain => self.plain.as_ref().map_or(&self.full, |plain| &plain.build),
-            Which::Better(which) => self.better.get(which).map_or(&self.full, |better| &better.build),
-            Which::Full => &self.full,
+            BuildKind::Fallback => self.fallback.as_ref().map_or(&self.usual, |fallback| &fallback.build),
+            BuildKind::Preferred(which) => self.preferred.get(which).map_or(&self.usual, |preferred| &preferred.build),
+            BuildKind::Usual => &self.usual,
         }
     }
 
     /// The hooks of a build that apply to this kernel.
-    pub fn hooks_of(&self, which: Which) -> Vec<Hook> {
+    pub fn hooks_of(&self, which: BuildKind) -> Vec<Hook> {
         let has = |probe: &str| !self.missing().iter().any(|name| name == probe);
         self.build(which).hooks.iter().filter(|hook| hook.is_for(has)).cloned().collect()
     }
 
     /// Advice about the missing features.
     pub fn advice(&self) -> String {
-        let Some(plain) = &self.plain else { return String::new() };
-        let what = if plain.needed.len() == 1 { "has it" } else { "has all of it" };
-        format!("a kernel of {} or later {what}", plain.since)
+        let Some(fallback) = &self.fallback else { return String::new() };
+        let what = if fallback.needed.len() == 1 { "has it" } else { "has all of it" };
+        format!("a kernel of {} or later {what}", fallback.since)
     }
 
     /// Every place where programs may be attached, in any build.
     pub fn hooks(&self) -> Vec<Hook> {
-        let mut all = self.full.hooks.clone();
-        let plain = self.plain.iter().flat_map(|plain| &plain.build.hooks);
-        for hook in plain.chain(self.better.iter().flat_map(|better| &better.build.hooks)) {
+        let mut all = self.usual.hooks.clone();
+        let fallback = self.fallback.iter().flat_map(|fallback| &fallback.build.hooks);
+        for hook in fallback.chain(self.preferred.iter().flat_map(|preferred| &preferred.build.hooks)) {
             if !all.iter().any(|other| other.program == hook.program) {
                 all.push(hook.clone());
             }
@@ -369,17 +370,17 @@ impl MapSize {
     }
 }
 
-/// If this is set to any text, all features count as missing: to try and to test the plain builds on any kernel.
-const PLAIN: &str = "TOPSTAT_PLAIN";
+/// If this is set to any text, all features count as missing: to try and to test the fallback builds on any kernel.
+const FALLBACK: &str = "TOPSTAT_PLAIN";
 
-fn is_plain() -> bool {
-    std::env::var_os(PLAIN).is_some_and(|v| !v.is_empty())
+fn is_fallback_wanted() -> bool {
+    std::env::var_os(FALLBACK).is_some_and(|v| !v.is_empty())
 }
 
 fn missing(probe: &[u8]) -> Vec<String> {
     let Ok(object) = bpf::open("probe", probe) else { return Vec::new() };
     let names: Vec<_> = object.progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
-    if is_plain() {
+    if is_fallback_wanted() {
         return names;
     }
     // Mostly the kernel takes them all. They are tried together first, since each object that is loaded reads all of the kernel's

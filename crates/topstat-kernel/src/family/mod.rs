@@ -8,6 +8,7 @@ mod build;
 pub mod columns;
 mod constants;
 mod event;
+mod place;
 mod row;
 mod sample;
 mod streaming;
@@ -21,8 +22,9 @@ use topstat_engine::ts_tick;
 use topstat_model::Stored;
 use topstat_model::interval::{Each, Interval};
 
-pub use build::{Build, Builds, Entries, Feature, Keeps, MapSize, Probe, Probes, Settle, Which};
+pub use build::{Build, BuildKind, Builds, Entries, Feature, Keeps, MapSize, Probe, Probes, Settle};
 pub use constants::{Constant, Constants};
+pub use place::{BankId, TablePlace};
 pub use row::{EventField, EventFormat, FieldAt, Filter, FilterBy, RowColumn, describe};
 pub use sample::{SampleInfo, TableInfo, Variant, names_of};
 pub use streaming::{EventKind, Payload, Streaming};
@@ -103,9 +105,9 @@ impl Family {
     }
 
     /// The samples that this kernel has.
-    pub fn there(&self) -> Vec<Arc<SampleInfo>> {
+    pub fn available_samples(&self) -> Vec<Arc<SampleInfo>> {
         match &self.kind {
-            Kind::Counters(counting) => counting::there(self, counting),
+            Kind::Counters(counting) => counting::available_samples(self, counting),
             Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => self.samples.clone(),
         }
     }
@@ -179,7 +181,7 @@ pub struct Counting {
     /// This kernel or this user does not allow it.
     pub try_load: fn() -> Result<(), Error>,
     /// The names of the samples that this kernel counts.
-    pub there: fn() -> Vec<String>,
+    pub available: fn() -> Vec<String>,
     /// Opens the reader of the tables.
     ///
     /// # Errors
@@ -327,7 +329,7 @@ impl Cause<'_> {
 #[derive(Clone)]
 pub struct Account {
     /// The sample of the same objects: a check of that sample also checks the account.
-    pub beside: &'static str,
+    pub checked_with: &'static str,
     /// The names of all programs that it may have attached.
     pub programs: fn() -> Vec<String>,
     /// Loads and attaches it, for as long as the reader lives. User and system time of the processes in `exact` are separated by
@@ -375,8 +377,8 @@ pub struct OwnLost {
     pub map: String,
 }
 
-/// The bytes of a row that no CPU ranks, for a bank's table, at the moment of a snapshot.
-pub type UnrankedRow = fn(&Maps, bank: u32, table: u32, tick: &ts_tick) -> Option<Vec<u8>>;
+/// The bytes of a row that no CPU ranks, for a table, at the moment of a snapshot.
+pub type UnrankedRow = fn(&Maps, TablePlace, tick: &ts_tick) -> Option<Vec<u8>>;
 
 /// The kind of a sample's objects, by the kernel's storage that they live in.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use topstat_engine::abi::{TS_SLIDES, ts_section, ts_tick};
 use super::merge::{Merged, merge};
 use super::rows::{Row, Rows};
 use crate::cgroup::Paths;
-use crate::family::{RowColumn, describe};
+use crate::family::{RowColumn, TablePlace, describe};
 use crate::{Error, SampleInfo, TableInfo, TableSettings};
 
 /// The part of one CPU, as it was read.
@@ -37,9 +37,7 @@ pub struct Table<'a> {
     pub info: &'a TableInfo,
     /// Its sample.
     pub of: Arc<SampleInfo>,
-    /// The number of its bank.
-    pub sample: u32,
-    pub number: u32,
+    pub place: TablePlace,
     pub settings: TableSettings,
 }
 
@@ -264,7 +262,7 @@ mod tests {
             delay_ms,
             raised_ms: 0,
         };
-        let table = Table { info: &info, of, sample: 0, number: 0, settings };
+        let table = Table { info: &info, of, place: TablePlace::at(0), settings };
         let row = |(id, value): (u64, &u64)| {
             bpf::as_bytes(&ts_row { id, value: *value, part: [*value, 0], key: *value, ..Default::default() }).to_vec()
         };

@@ -9,6 +9,7 @@ use topstat_model::TableType;
 
 use crate::Error;
 use crate::bpf::Shared;
+use crate::family::{BankId, TablePlace};
 use topstat_engine::abi::{TS_BANK_TABLES, TS_MARKS, ts_bank, ts_entry, ts_table, ts_tick, ts_window, ts_window_head};
 
 /// The most reads of a total that is being written.
@@ -22,7 +23,7 @@ pub struct Banks {
     entries: u32,
 }
 
-/// Bytes of the bank of one sample on one CPU, for tables of `entries` entries.
+/// Bytes of one bank on one CPU, for tables of `entries` entries.
 pub fn bank_size(entries: u32) -> usize {
     table_offset(entries, TS_BANK_TABLES)
 }
@@ -70,15 +71,20 @@ impl Banks {
         self.entries
     }
 
-    fn bank(&self, cpu: u32, sample: u32) -> usize {
-        (cpu * self.per_cpu + sample) as usize
+    fn bank(&self, cpu: u32, bank: BankId) -> usize {
+        (cpu * self.per_cpu + bank.0) as usize
+    }
+
+    /// The entry of the map and the offset in it at which a table begins.
+    fn at(&self, cpu: u32, place: TablePlace) -> (usize, usize) {
+        (self.bank(cpu, place.bank), table_offset(self.entries, place.table))
     }
 
     /// Whether anything was ever counted on the CPU, or is in its table. Other CPUs are not read, so idle CPUs cost nothing. A
     /// reader orders objects on its own CPU that were counted on other CPUs. The bound of the objects that it could not order
     /// counts against rows (T5).
-    pub fn used(&self, cpu: u32, sample: u32, table: u32) -> bool {
-        let (table, bank) = (table_offset(self.entries, table), self.bank(cpu, sample));
+    pub fn used(&self, cpu: u32, place: TablePlace) -> bool {
+        let (bank, table) = self.at(cpu, place);
         let some = |at: usize| self.memory.read::<u64>(bank, table + at) != 0;
         let window = |at: usize| {
             let sum = at + offset_of!(ts_window, sum);
@@ -91,10 +97,10 @@ impl Banks {
     }
 
     /// The sum of all pushes ever, over all CPUs and both parts.
-    pub fn pushed(&self, sample: u32, table: u32) -> u64 {
-        let sum = table_offset(self.entries, table) + offset_of!(ts_table, total) + offset_of!(ts_window, sum);
+    pub fn pushed(&self, place: TablePlace) -> u64 {
         let of = |cpu| {
-            let bank = self.bank(cpu, sample);
+            let (bank, table) = self.at(cpu, place);
+            let sum = table + offset_of!(ts_table, total) + offset_of!(ts_window, sum);
             let part = |part: usize| self.memory.read::<u64>(bank, sum + part * size_of::<u64>());
             part(0).wrapping_add(part(1))
         };
@@ -103,35 +109,37 @@ impl Banks {
 
     /// The amount pushed on a CPU, at the snapshot's instant. It is read after the rows, so that it is never less than they are.
     /// `None`: the table has advanced too far, and the snapshot has to begin anew.
-    pub fn total(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
-        let offset = table_offset(self.entries, table) + offset_of!(ts_table, total);
-        window(&self.memory, self.bank(cpu, sample), offset, kind, |window| window_value(window, tick).map(|v| v.value))
+    pub fn total(&self, cpu: u32, place: TablePlace, kind: TableType, tick: &ts_tick) -> Option<u64> {
+        let (bank, table) = self.at(cpu, place);
+        window(&self.memory, bank, table + offset_of!(ts_table, total), kind, |window| {
+            window_value(window, tick).map(|v| v.value)
+        })
     }
 
     /// The most that is unknown of any object because it was refused on this CPU (T6). It is read after the rows. `None` as for
     /// [`Banks::total`].
-    pub fn refused(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
-        let offset = table_offset(self.entries, table) + offset_of!(ts_table, refused);
-        window(&self.memory, self.bank(cpu, sample), offset, kind, |window| window_most(window, tick))
+    pub fn refused(&self, cpu: u32, place: TablePlace, kind: TableType, tick: &ts_tick) -> Option<u64> {
+        let (bank, table) = self.at(cpu, place);
+        window(&self.memory, bank, table + offset_of!(ts_table, refused), kind, |window| window_most(window, tick))
     }
 
     /// Objects that were turned away before count against the rows no more (T5): all objects are about to be ordered again.
-    pub fn forgive(&self, sample: u32, table: u32) {
-        self.set_missed(sample, table, 0);
+    pub fn forgive(&self, place: TablePlace) {
+        self.set_missed(place, 0);
     }
 
     /// Leaves no row proven (T5) until a period has passed, or all objects were ordered again: with a delay, objects have grown
     /// without being looked at.
-    pub fn distrust(&self, sample: u32, table: u32) {
-        self.set_missed(sample, table, u64::MAX);
+    pub fn distrust(&self, place: TablePlace) {
+        self.set_missed(place, u64::MAX);
     }
 
-    fn set_missed(&self, sample: u32, table: u32, value: u64) {
+    fn set_missed(&self, place: TablePlace, value: u64) {
         for cpu in 0..self.cpus() {
+            let (bank, table) = self.at(cpu, place);
             for marks in [offset_of!(ts_table, missed), offset_of!(ts_table, missed_nested)] {
                 for mark in 0..TS_MARKS as usize {
-                    let offset = table_offset(self.entries, table) + marks + mark * size_of::<u64>();
-                    self.memory.write::<u64>(self.bank(cpu, sample), offset, value);
+                    self.memory.write::<u64>(bank, table + marks + mark * size_of::<u64>(), value);
                 }
             }
         }
@@ -186,11 +194,12 @@ mod tests {
         let fields = [total, total + 8, refused, offset_of!(ts_table, contended), offset_of!(ts_table, n)];
         for field in fields {
             let banks = Banks::of(Shared::of_bytes(bank_size(ENTRIES), 6, &[0]), 2, ENTRIES);
-            let all = || (0..3).flat_map(|cpu| (0..2).map(move |sample| (cpu, sample)));
-            let used = |table| all().filter(|(cpu, sample)| banks.used(*cpu, *sample, table)).collect::<Vec<_>>();
+            let all = || (0..3).flat_map(|cpu| (0..2).map(move |bank| (cpu, BankId(bank))));
+            let is_used = |cpu, bank, table| banks.used(cpu, TablePlace { bank, table });
+            let used = |table| all().filter(|(cpu, bank)| is_used(*cpu, *bank, table)).collect::<Vec<_>>();
             assert_eq!(used(TABLE), []);
-            banks.memory.write::<u32>(banks.bank(1, 1), table_offset(ENTRIES, TABLE) + field, 1);
-            assert_eq!((used(TABLE), used(TABLE - 1)), (vec![(1, 1)], vec![]));
+            banks.memory.write::<u32>(banks.bank(1, BankId(1)), table_offset(ENTRIES, TABLE) + field, 1);
+            assert_eq!((used(TABLE), used(TABLE - 1)), (vec![(1, BankId(1))], vec![]));
         }
     }
 }

@@ -8,7 +8,7 @@ use topstat_engine::abi::ts_ended;
 use super::assemble::Section;
 use crate::Error;
 use crate::bpf::Shared;
-use crate::family::Keeps;
+use crate::family::{Keeps, TablePlace};
 use crate::maps::Maps;
 
 /// See the module.
@@ -27,9 +27,9 @@ impl Ended {
     }
 
     /// The number of objects of a table that have ended on a CPU (T9).
-    pub fn ends(&self, cpu: u32, bank: u32, table: u32) -> u64 {
-        let place = self.keeps.place(cpu, bank, table).filter(|place| *place < self.memory.entries());
-        place.map_or(0, |place| self.memory.read(place, offset_of!(ts_ended, ends)))
+    pub fn ends(&self, cpu: u32, place: TablePlace) -> u64 {
+        let entry = self.keeps.entry(cpu, place).filter(|entry| *entry < self.memory.entries());
+        entry.map_or(0, |entry| self.memory.read(entry, offset_of!(ts_ended, ends)))
     }
 }
 

@@ -66,21 +66,16 @@ fn family_of(
     let settings = SharedSettings::new(memory, of.numbers(), None);
     let mut read = Vec::new();
     for info in &of.family.tables() {
-        let (sample, number) = of.place(info).expect("a table of the family");
-        assert!(sample < per_cpu && number < TS_BANK_TABLES);
-        let table = Table {
-            info,
-            of: of.sample(info).expect("its sample").clone(),
-            sample,
-            number,
-            settings: settings.get(sample, number),
-        };
+        let place = of.place(info).expect("a table of the family");
+        assert!(place.bank.0 < per_cpu && place.table < TS_BANK_TABLES);
+        let table =
+            Table { info, of: of.sample(info).expect("its sample").clone(), place, settings: settings.get(place) };
         let taken: Vec<_> = (0..CPUS).map(|cpu| section(of.ranked.row, cpu, sections, entries)).collect();
         let tick: ts_tick = taken[0].head.tick;
-        banks.pushed(sample, number);
+        banks.pushed(place);
         // Where a total can't be summed, the reader tries again, and then gives up.
-        let total = |cpu: u32| banks.total(cpu, sample, number, info.kind, &tick);
-        let used: Vec<u64> = (0..CPUS).filter(|cpu| banks.used(*cpu, sample, number)).filter_map(total).collect();
+        let total = |cpu: u32| banks.total(cpu, place, info.kind, &tick);
+        let used: Vec<u64> = (0..CPUS).filter(|cpu| banks.used(*cpu, place)).filter_map(total).collect();
         let totals = if used.len() == CPUS as usize { used } else { vec![sum(used.iter().copied()), 0] };
         let what = Read {
             table: &table,
@@ -88,7 +83,7 @@ fn family_of(
             sections: &taken,
             totals,
             missing_at: of.ranked.doubt.map(|doubt| doubt.missing),
-            refused: sum((0..CPUS).filter_map(|cpu| banks.refused(cpu, sample, number, info.kind, &tick))),
+            refused: sum((0..CPUS).filter_map(|cpu| banks.refused(cpu, place, info.kind, &tick))),
             settled: false,
             unranked: Rows::new(taken[1].rows.iter().next_back().map_or(vec![], |r| r.bytes.to_vec()), of.ranked.row),
             parts: &of.ranked.parts,
@@ -101,12 +96,12 @@ fn family_of(
         read.push(assemble(what, paths).map(|(snapshot, _)| snapshot));
         // The settings in the memory are set anew, or refused.
         let locked = settings.lock().expect("nobody else's");
-        if let Some((sample, number)) = settings.refilling(&locked) {
-            banks.distrust(sample, number);
+        if let Some(refilling) = settings.refilling(&locked) {
+            banks.distrust(refilling);
         }
         let found = table.settings;
-        if settings.set(&locked, sample, number, info.kind, &found).is_ok() {
-            assert_eq!(settings.get(sample, number), found, "what was set");
+        if settings.set(&locked, place, info.kind, &found).is_ok() {
+            assert_eq!(settings.get(place), found, "what was set");
         }
     }
     settings.announce().expect("nobody else's");

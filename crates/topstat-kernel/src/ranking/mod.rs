@@ -24,7 +24,7 @@ use std::mem::size_of;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use topstat_engine::abi::{TS_BANK_TABLES, ts_census};
+use topstat_engine::abi::ts_census;
 use topstat_model::{Lost, TableType};
 
 #[cfg(feature = "bench")]
@@ -36,7 +36,7 @@ pub use pins::{adopt, open};
 pub use tables::RankedFamily;
 
 use crate::bpf::Shared;
-use crate::family::Settle;
+use crate::family::{BankId, Settle, TablePlace};
 use crate::hooks::Hook;
 use crate::maps::Maps;
 use crate::skipped::Skipped;
@@ -47,11 +47,11 @@ use ended::Ended;
 use settings::{Locked, SharedSettings};
 use settler::{Settled, Settler};
 
-/// Losses that snapshots have reported, by sample and number of the table.
-struct Told {
+/// The losses that the latest snapshot of each table has reported.
+struct ReportedLosses {
     /// Whether this process has loaded the tables: nothing was lost before then.
     is_ours: bool,
-    by_table: Mutex<HashMap<(u32, u32), Lost>>,
+    by_table: Mutex<HashMap<TablePlace, Lost>>,
 }
 
 /// A family's state: its maps, and the object that keeps its programs attached.
@@ -65,7 +65,7 @@ pub struct Ranking {
     threads: bool,
     programs: Vec<Program>,
     skipped: Skipped,
-    told: Told,
+    reported: ReportedLosses,
     settler: Settler,
     /// The moment from which each table counts, where the kernel itself counts objects: see
     /// [`Settle::since`](crate::family::Settle::since).
@@ -131,7 +131,7 @@ impl Ranking {
             top: shape.top,
             threads: of.threads(&maps),
             skipped: Skipped::by(&programs, &of.ranked.builds.hooks()),
-            told: Told { is_ours: shared.is_none(), by_table: Mutex::default() },
+            reported: ReportedLosses { is_ours: shared.is_none(), by_table: Mutex::default() },
             settings: of.settings(&maps, shared)?,
             ended: Ended::of(&maps, of.build().keeps)?,
             doubts: Doubts::of(&maps, of.ranked.doubt)?,
@@ -147,10 +147,10 @@ impl Ranking {
 
     /// The part of `lost` that the snapshot before did not report; `lost` counts from when the table was made. The first snapshot
     /// of tables that another process loaded can't know that part, and reports none.
-    fn lost_now(&self, sample: u32, table: u32, lost: &Lost) -> Lost {
-        let mut told = self.told.by_table.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = told.insert((sample, table), lost.clone());
-        let first = || if self.told.is_ours { Lost::default() } else { lost.clone() };
+    fn lost_now(&self, place: TablePlace, lost: &Lost) -> Lost {
+        let mut reported = self.reported.by_table.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = reported.insert(place, lost.clone());
+        let first = || if self.reported.is_ours { Lost::default() } else { lost.clone() };
         lost.since(&before.unwrap_or_else(first))
     }
 
@@ -161,14 +161,14 @@ impl Ranking {
     }
 
     /// The numbers of objects of a bank's sample that have begun, and that have ended.
-    fn count(&self, bank: u32) -> (u64, u64) {
-        let sample = (bank / self.of.ranked.sample_banks) as usize;
+    fn count(&self, bank: BankId) -> (u64, u64) {
+        let sample = self.of.sample_of(bank) as usize;
         let census: ts_census = self.census.read(0, sample * size_of::<ts_census>());
         (census.begun, census.ended)
     }
 
     /// The number of objects that exist now of a bank's sample.
-    fn census(&self, bank: u32) -> u64 {
+    fn census(&self, bank: BankId) -> u64 {
         let (begun, ended) = self.count(bank);
         begun.saturating_sub(ended)
     }
@@ -200,11 +200,11 @@ impl Ranking {
         self.settler.prepare(&self.maps)
     }
 
-    /// Pushes the rest of the usage, if the programs of one of these banks leave one: see [`Settler::run`].
-    pub fn settle(&self, banks: impl IntoIterator<Item = u32>) -> Result<Settled, Error> {
+    /// Pushes pending amounts, if the programs of one of these banks leave any: see [`Settler::run`].
+    pub fn settle(&self, banks: impl IntoIterator<Item = BankId>) -> Result<Settled, Error> {
         match banks.into_iter().any(|bank| self.settler.is_for(bank)) {
             true => self.settler.run(&self.maps),
-            false => Ok(Settled::NoRest),
+            false => Ok(Settled::NothingPending),
         }
     }
 
@@ -215,10 +215,7 @@ impl Ranking {
         if table.kind == TableType::Static {
             return Ok(());
         }
-        let place = |table: &TableInfo| {
-            let (sample, number) = self.of.place(table)?;
-            Ok((sample * TS_BANK_TABLES + number) as usize * size_of::<u64>())
-        };
+        let place = |table: &TableInfo| self.of.place(table).map(|place| place.index() as usize * size_of::<u64>());
         let Some(moment) = self.settler.moment()? else { return Ok(()) };
         let is_precise = self.settings.is_precise(to)?;
         since.write(0, place(table)?, if is_precise { moment.ns } else { moment.jiffies });
@@ -236,9 +233,9 @@ impl Ranking {
     }
 
     /// While there was a delay, objects may have grown without being ordered.
-    fn changed(&self, sample: u32, number: u32, before: &TableSettings, after: &TableSettings) {
+    fn changed(&self, place: TablePlace, before: &TableSettings, after: &TableSettings) {
         if before.order_ms() > 0 && after.order_ms() == 0 {
-            self.banks.distrust(sample, number);
+            self.banks.distrust(place);
         }
     }
 
@@ -247,8 +244,7 @@ impl Ranking {
     pub fn mistrust(&self) -> Result<(), Error> {
         self.settings.announce()?;
         for table in &self.of.family.tables() {
-            let (sample, number) = self.of.place(table)?;
-            self.banks.distrust(sample, number);
+            self.banks.distrust(self.of.place(table)?);
         }
         Ok(())
     }
@@ -268,8 +264,7 @@ impl State for Ranking {
     }
 
     fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
-        let (sample, number) = self.of.place(table)?;
-        Ok(self.settings.get(sample, number))
+        Ok(self.settings.get(self.of.place(table)?))
     }
 
     fn lock(&self) -> Result<Box<dyn Setter + '_>, Error> {
@@ -277,12 +272,11 @@ impl State for Ranking {
     }
 
     fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
-        let (sample, number) = self.of.place(table)?;
-        Ok(self.banks.pushed(sample, number).saturating_mul(assemble::scale(table.unit)))
+        Ok(self.banks.pushed(self.of.place(table)?).saturating_mul(assemble::scale(table.unit)))
     }
 
     fn objects(&self, sample: &SampleInfo) -> u64 {
-        self.of.number_of(&sample.name).map_or(0, |number| self.census(number * self.of.ranked.sample_banks))
+        self.of.number_of(&sample.name).map_or(0, |number| self.census(self.of.first_bank(number)))
     }
 
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
@@ -315,12 +309,12 @@ struct Setting<'a> {
 
 impl Setter for Setting<'_> {
     fn set(&self, table: &TableInfo, to: &TableSettings) -> Result<(), Error> {
-        let (sample, number) = self.state.of.place(table)?;
-        let old = self.state.settings.get(sample, number);
+        let place = self.state.of.place(table)?;
+        let old = self.state.settings.get(place);
         let switched = old.counts() != to.counts();
         // Usage until now counts by the settings until now.
         if switched || old.period_ms != to.period_ms {
-            self.state.settle([sample])?;
+            self.state.settle([place.bank])?;
         }
         let hooks = if switched { self.state.hooks_for(table, to) } else { Vec::new() };
         for (hook, _) in hooks.iter().filter(|(_, is_needed)| *is_needed) {
@@ -329,8 +323,8 @@ impl Setter for Setting<'_> {
         if (switched && to.counts()) || old.period_ms != to.period_ms {
             self.state.begin(table, to)?;
         }
-        let before = self.state.settings.set(&self.locked, sample, number, table.kind, to)?;
-        self.state.changed(sample, number, &before, to);
+        let before = self.state.settings.set(&self.locked, place, table.kind, to)?;
+        self.state.changed(place, &before, to);
         if let Some(computed) = &self.state.computed {
             computed.write(0, 0, 0_u64);
         }

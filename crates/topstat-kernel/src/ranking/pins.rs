@@ -391,10 +391,7 @@ impl Pinned {
             .family
             .tables()
             .into_iter()
-            .filter_map(|table| {
-                let (sample, number) = self.of.place(&table).ok()?;
-                settings.get(sample, number).counts().then(|| table.sample.clone())
-            })
+            .filter_map(|table| settings.get(self.of.place(&table).ok()?).counts().then(|| table.sample.clone()))
             .collect();
         Ok(hooks.iter().map(|hook| hook.is_needed(|sample| on.iter().any(|name| name == sample))).collect())
     }

@@ -16,7 +16,7 @@ use super::settler::Settled;
 use super::{Ranking, ended};
 use crate::bpf::{self, Shared};
 use crate::cgroup::Paths;
-use crate::family::{Cause, Constant, Finds, Ranked, Walk, describe};
+use crate::family::{BankId, Cause, Constant, Finds, Ranked, TablePlace, Walk, describe};
 use crate::{Error, Source, TableInfo, process};
 
 /// The program that takes a section.
@@ -86,8 +86,8 @@ impl Reader {
 
     fn table<'a>(&self, info: &'a TableInfo) -> Result<Table<'a>, Error> {
         let of = Arc::clone(self.state.of.sample(info)?);
-        let (sample, number) = self.state.of.place(info)?;
-        Ok(Table { info, of, sample, number, settings: self.state.settings.get(sample, number) })
+        let place = self.state.of.place(info)?;
+        Ok(Table { info, of, place, settings: self.state.settings.get(place) })
     }
 
     /// Runs the snapshot program for one CPU's table, on that CPU. With `read_only` it runs on the calling thread's CPU, and
@@ -120,7 +120,8 @@ impl Reader {
     fn call(&self, cpu: u32, table: &Table<'_>, now: u64, on_cpu: Option<u32>) -> libbpf_rs::Result<i32> {
         let program = self.object.progs_mut().find(|p| p.name() == SNAPSHOT).expect("Reader::new has looked");
         // struct ts_section_args
-        let args = [cpu.into(), table.sample.into(), table.number.into(), now, u64::from(on_cpu.is_none())];
+        let TablePlace { bank: BankId(bank), table } = table.place;
+        let args = [cpu.into(), bank.into(), table.into(), now, u64::from(on_cpu.is_none())];
         let mut words = args.map(u64::to_ne_bytes).concat();
         let mut input = ProgramInput { context_in: Some(&mut words), ..Default::default() };
         if let Some(cpu) = on_cpu {
@@ -143,17 +144,17 @@ impl Reader {
     /// the first one.
     fn sections(&self, table: &Table<'_>, read_only: bool) -> Result<Vec<Section>, Error> {
         let banks = &self.state.banks;
-        let used = |cpu| banks.used(cpu, table.sample, table.number);
-        let ends = |cpu| self.state.ended.as_ref().map(|ended| ended.ends(cpu, table.sample, table.number));
+        let used = |cpu| banks.used(cpu, table.place);
+        let ends = |cpu| self.state.ended.as_ref().map(|ended| ended.ends(cpu, table.place));
         ended::sections(banks.cpus(), used, |cpu, now| self.section(cpu, table, now, read_only), ends)
     }
 
     /// The pushed and the refused amount of the section's CPU at the section's moment; `None`: the CPU's windows have advanced by
     /// two slides since then.
     fn counted(&self, table: &Table<'_>, section: &Section, tick: &ts_tick) -> Option<(u64, u64)> {
-        let Table { info, sample, number, .. } = table;
-        let total = self.state.banks.total(section.cpu, *sample, *number, info.kind, tick)?;
-        let refused = self.state.banks.refused(section.cpu, *sample, *number, info.kind, tick)?;
+        let Table { info, place, .. } = table;
+        let total = self.state.banks.total(section.cpu, *place, info.kind, tick)?;
+        let refused = self.state.banks.refused(section.cpu, *place, info.kind, tick)?;
         Some((total, refused))
     }
 
@@ -176,7 +177,7 @@ impl Reader {
         let refills = self.refills();
         let settled = match self.settled {
             Some(settled) => settled,
-            None => self.state.settle([table.sample])?,
+            None => self.state.settle([table.place.bank])?,
         };
         let sections = self.sections(table, !table.settings.sync)?;
         self.disturbed = refills % 2 == 1 || refills != self.refills();
@@ -184,7 +185,7 @@ impl Reader {
         let tick = sections[0].head.tick;
         // The unranked row is read before the totals, like the others (P1).
         let unranked = self.state.of.ranked.unranked;
-        let unranked = unranked.and_then(|row| row(&self.state.maps, table.sample, table.number, &tick));
+        let unranked = unranked.and_then(|row| row(&self.state.maps, table.place, &tick));
         let (mut totals, mut refused) = (Vec::with_capacity(sections.len()), 0_u64);
         for section in first(&sections) {
             let (total, more) = match self.counted(table, section, &tick) {
@@ -223,8 +224,8 @@ impl Reader {
         if settings.refills() % 2 == 1
             && let Some(locked) = settings.try_lock()
         {
-            if let Some((sample, number)) = settings.refilling(&locked) {
-                banks.distrust(sample, number);
+            if let Some(place) = settings.refilling(&locked) {
+                banks.distrust(place);
             }
             settings.end_refill(&locked);
         }
@@ -254,8 +255,8 @@ impl Reader {
             unranked: Rows::new(unranked, ranked.row),
             parts: &ranked.parts,
             top: self.state.top,
-            objects: self.state.census(table.sample),
-            lost_now: self.state.lost_now(table.sample, table.number, &lost),
+            objects: self.state.census(table.place.bank),
+            lost_now: self.state.lost_now(table.place, &lost),
             lost,
             cpu_rows: self.cpu_rows,
         };
@@ -295,33 +296,34 @@ impl Reader {
             why: why.to_string(),
         };
         let Ranking { settings, banks, .. } = &*self.state;
-        if let Some((sample, number)) = settings.refilling(locked) {
+        if let Some(place) = settings.refilling(locked) {
             // The process that began this refill was killed.
-            banks.distrust(sample, number);
+            banks.distrust(place);
         }
-        settings.begin_refill(locked, table.sample, table.number);
+        settings.begin_refill(locked, table.place);
         // Objects that were turned away before are looked at again now. Only objects that are turned away from here on count
         // against the rows.
-        banks.forgive(table.sample, table.number);
+        banks.forgive(table.place);
         let before: ts_refill = self.refill.read(0, 0);
         let number = before.number + 1;
-        let wanted = ts_refill { bank: table.sample, table: table.number, objects: 0, skipped: 0, number };
+        let TablePlace { bank, table: in_bank } = table.place;
+        let wanted = ts_refill { bank: bank.0, table: in_bank, objects: 0, skipped: 0, number };
         self.refill.write(0, 0, wanted);
-        let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
+        let ordered = self.order_all(bank).map_err(|e| failed(&e));
         let done: ts_refill = self.refill.read(0, 0);
         // An object is skipped if a preempted push holds its bank. It is then in no table, and counted nowhere.
         if !matches!(ordered, Ok(true)) || done.skipped > 0 {
-            banks.distrust(table.sample, table.number);
+            banks.distrust(table.place);
         }
         settings.end_refill(locked);
         ordered.map(|_| done.objects)
     }
 
-    /// Runs the iterators over all objects of a sample. Returns whether they found all objects.
-    fn order_all(&self, sample: u32) -> Result<bool, Box<dyn std::error::Error>> {
-        let number = sample / self.state.of.ranked.sample_banks;
-        let refill = (self.state.of.build().refill)(&self.object, &self.state.maps, number)?;
-        let before = self.state.count(sample);
+    /// Runs the iterators over all objects of a bank's sample. Returns whether they found all objects.
+    fn order_all(&self, bank: BankId) -> Result<bool, Box<dyn std::error::Error>> {
+        let sample = self.state.of.sample_of(bank);
+        let refill = (self.state.of.build().refill)(&self.object, &self.state.maps, sample)?;
+        let before = self.state.count(bank);
         for walk in &refill.walks {
             match walk {
                 Walk::Iterator(iterator) => drop(bpf::read_out(iterator)?),
@@ -337,7 +339,7 @@ impl Reader {
         Ok(match refill.finds {
             Finds::All => true,
             // An object that begins or ends meanwhile would hide one that is not found.
-            Finds::AllIfAsMany => found.objects >= begun.saturating_sub(ended) && self.state.count(sample) == before,
+            Finds::AllIfAsMany => found.objects >= begun.saturating_sub(ended) && self.state.count(bank) == before,
             Finds::Some => false,
         })
     }
@@ -346,7 +348,7 @@ impl Reader {
 impl Source for Reader {
     fn snapshots(&mut self, tables: &[Arc<TableInfo>]) -> Result<Vec<Snapshot>, Error> {
         let banks: Vec<_> =
-            tables.iter().map(|info| self.table(info).map(|table| table.sample)).collect::<Result<_, _>>()?;
+            tables.iter().map(|info| self.table(info).map(|table| table.place.bank)).collect::<Result<_, _>>()?;
         self.settled = Some(self.state.settle(banks)?);
         let snapshots = tables.iter().map(|table| self.snapshot(table)).collect();
         self.settled = None;
@@ -421,7 +423,7 @@ impl Source for Reader {
             settings: header(&table),
             ticks_per_slide: tick.end.saturating_sub(tick.start),
             now: tick.now,
-            objects: self.state.census(table.sample),
+            objects: self.state.census(table.place.bank),
             entries: self.state.banks.entries(),
             unkept: self.state.ended.is_some().then(|| sum(first(&sections).map(|s| s.head.unkept))),
             lost: self.lost(&table, &sections, self.state.skipped.read(&table.info.sample).all),

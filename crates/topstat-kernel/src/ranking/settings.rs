@@ -18,6 +18,7 @@ use topstat_model::TableType;
 use crate::bpf::Shared;
 use crate::bpffs::{lock_file, replace};
 use crate::clock;
+use crate::family::{BankId, TablePlace};
 use crate::{Error, TableSettings};
 use topstat_engine::abi::{
     TS_BANK_TABLES, TS_DYNAMIC, TS_STATIC, TS_SWITCH_ALL, TS_SWITCH_ROOT, TS_SWITCH_SAMPLE, TS_SWITCH_SYNC,
@@ -30,7 +31,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The settings of a family.
 pub struct SharedSettings {
     memory: Shared,
-    /// The numbers of the tables in each bank. The number of the bank is called "sample" below.
+    /// The numbers of the tables in each bank.
     banks: Vec<Vec<u32>>,
     /// Held by the only thread of this process that changes settings.
     setting: Mutex<()>,
@@ -86,15 +87,14 @@ impl SharedSettings {
     }
 
     /// The table that is being refilled. The caller holds the lock.
-    pub fn refilling(&self, _: &Locked<'_>) -> Option<(u32, u32)> {
-        let place: u32 = self.memory.read(0, offset_of!(ts_settings, refilling));
-        let (sample, table) = (place / TS_BANK_TABLES, place % TS_BANK_TABLES);
-        (self.refills() % 2 == 1 && sample < self.banks()).then_some((sample, table))
+    pub fn refilling(&self, _: &Locked<'_>) -> Option<TablePlace> {
+        let place = TablePlace::at(self.memory.read(0, offset_of!(ts_settings, refilling)));
+        (self.refills() % 2 == 1 && (place.bank.0 as usize) < self.banks.len()).then_some(place)
     }
 
     /// Announces that a table is being refilled. The caller holds the lock, so there is no other refill.
-    pub fn begin_refill(&self, _: &Locked<'_>, sample: u32, table: u32) {
-        self.memory.write::<u32>(0, offset_of!(ts_settings, refilling), sample * TS_BANK_TABLES + table);
+    pub fn begin_refill(&self, _: &Locked<'_>, place: TablePlace) {
+        self.memory.write::<u32>(0, offset_of!(ts_settings, refilling), place.index());
         self.memory.write::<u32>(0, offset_of!(ts_settings, refills), self.refills().wrapping_add(1) | 1);
     }
 
@@ -107,9 +107,7 @@ impl SharedSettings {
     /// Has the programs read all settings: a process that set them may have been killed before it announced them.
     pub fn announce(&self) -> Result<(), Error> {
         let locked = self.lock()?;
-        for sample in 0..self.banks() {
-            self.set_quiet(sample);
-        }
+        (0..).take(self.banks.len()).for_each(|bank| self.set_quiet(BankId(bank)));
         self.tell(&locked);
         Ok(())
     }
@@ -120,17 +118,17 @@ impl SharedSettings {
         self.memory.write::<u32>(0, offset_of!(ts_settings, generation), generation);
     }
 
-    fn offset(sample: u32, table: u32) -> usize {
-        size_of::<ts_settings>() + (sample * TS_BANK_TABLES + table) as usize * size_of::<ts_config>()
+    fn offset(place: TablePlace) -> usize {
+        size_of::<ts_settings>() + place.index() as usize * size_of::<ts_config>()
     }
 
-    fn config(&self, sample: u32, table: u32) -> ts_config {
-        self.memory.read(0, Self::offset(sample, table))
+    fn config(&self, place: TablePlace) -> ts_config {
+        self.memory.read(0, Self::offset(place))
     }
 
     /// The settings of a table.
-    pub fn get(&self, sample: u32, table: u32) -> TableSettings {
-        let config = self.config(sample, table);
+    pub fn get(&self, place: TablePlace) -> TableSettings {
+        let config = self.config(place);
         let on = |switch: u32| config.switches & switch != 0;
         TableSettings {
             enabled: on(TS_SWITCH_TABLE),
@@ -148,13 +146,12 @@ impl SharedSettings {
     pub fn set(
         &self,
         locked: &Locked<'_>,
-        sample: u32,
-        table: u32,
+        place: TablePlace,
         kind: TableType,
         to: &TableSettings,
     ) -> Result<TableSettings, Error> {
-        let before = self.get(sample, table);
-        let old = self.config(sample, table);
+        let before = self.get(place);
+        let old = self.config(place);
         let epoch = if to.period_ms == old.period_ms && old.epoch != 0 { old.epoch } else { next_epoch(old.epoch) };
         let kind = match kind {
             TableType::Dynamic => TS_DYNAMIC,
@@ -173,9 +170,9 @@ impl SharedSettings {
         let config = ts_config { switches, delay_ms: to.delay_ms, raised_ms: to.raised_ms, ..config };
         // The epoch is written last: a reader that reads it first sees its slide and clock, or later ones. Slides of another
         // length have numbers far from the numbers to come.
-        self.memory.write(0, Self::offset(sample, table), ts_config { epoch: old.epoch, ..config });
-        self.memory.write(0, Self::offset(sample, table) + offset_of!(ts_config, epoch), config.epoch);
-        self.set_quiet(sample);
+        self.memory.write(0, Self::offset(place), ts_config { epoch: old.epoch, ..config });
+        self.memory.write(0, Self::offset(place) + offset_of!(ts_config, epoch), config.epoch);
+        self.set_quiet(place.bank);
         self.tell(locked);
         Ok(before)
     }
@@ -186,17 +183,12 @@ impl SharedSettings {
         Ok(config.map_err(|e| Error::Option(e.to_string()))?.precise != 0)
     }
 
-    /// Banks of a CPU.
-    fn banks(&self) -> u32 {
-        u32::try_from(self.banks.len()).unwrap_or(0)
-    }
-
     /// Pushes may be summed without ordering where every table that is on has a delay.
-    fn set_quiet(&self, sample: u32) {
-        let tables = &self.banks[sample as usize];
-        let quiet = tables.iter().map(|t| self.config(sample, *t)).all(|c| c.enabled == 0 || c.delay > 0);
-        for table in tables {
-            let offset = Self::offset(sample, *table) + offset_of!(ts_config, quiet);
+    fn set_quiet(&self, bank: BankId) {
+        let places = || self.banks[bank.0 as usize].iter().map(|table| TablePlace { bank, table: *table });
+        let quiet = places().map(|place| self.config(place)).all(|c| c.enabled == 0 || c.delay > 0);
+        for place in places() {
+            let offset = Self::offset(place) + offset_of!(ts_config, quiet);
             self.memory.write::<u32>(0, offset, quiet.into());
         }
     }
@@ -226,6 +218,8 @@ mod tests {
 
     use super::*;
 
+    const FIRST_TABLE: TablePlace = TablePlace { bank: BankId(0), table: 0 };
+
     /// The settings of a family, in a process that has opened their memory and its directory of pins.
     fn opened(memory: &File, pins: &std::path::Path) -> SharedSettings {
         let banks = vec![vec![0, 1, 2, 3]];
@@ -245,18 +239,18 @@ mod tests {
         std::fs::create_dir_all(&pins).unwrap();
         let first = TableSettings { period_ms: FIRST, delay_ms: FIRST, ..TableSettings::default() };
         let settings = opened(&memory, &pins);
-        settings.set(&settings.lock().unwrap(), 0, 0, TableType::Dynamic, &first).unwrap();
+        settings.set(&settings.lock().unwrap(), FIRST_TABLE, TableType::Dynamic, &first).unwrap();
         let start = std::sync::Barrier::new(2);
         let change_often = |of: fn(&mut TableSettings) -> &mut u32| {
             let settings = opened(&memory, &pins);
             start.wait();
             for number in 1..=CHANGES {
                 let locked = settings.lock().unwrap();
-                let mut to = settings.get(0, 0);
+                let mut to = settings.get(FIRST_TABLE);
                 assert_eq!(*of(&mut to), FIRST + number - 1, "what this one has set is undone");
                 *of(&mut to) = FIRST + number;
                 pause();
-                settings.set(&locked, 0, 0, TableType::Dynamic, &to).unwrap();
+                settings.set(&locked, FIRST_TABLE, TableType::Dynamic, &to).unwrap();
                 drop(locked);
                 pause();
             }
@@ -266,7 +260,7 @@ mod tests {
             scope.spawn(|| change_often(|settings| &mut settings.delay_ms));
         });
         std::fs::remove_dir(&pins).unwrap();
-        let last = settings.get(0, 0);
+        let last = settings.get(FIRST_TABLE);
         assert_eq!((last.period_ms, last.delay_ms), (FIRST + CHANGES, FIRST + CHANGES));
     }
 
@@ -280,7 +274,7 @@ mod tests {
         // The period of epoch n is n ms.
         let set = |n: u32| {
             let to = TableSettings { period_ms: n, ..TableSettings::default() };
-            settings.set(&settings.lock().unwrap(), 0, 0, TableType::Dynamic, &to).unwrap();
+            settings.set(&settings.lock().unwrap(), FIRST_TABLE, TableType::Dynamic, &to).unwrap();
         };
         set(1);
         std::thread::scope(|scope| {

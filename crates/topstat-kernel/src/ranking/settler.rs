@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pushes usage of objects that a family's programs have not pushed yet, where they leave a rest.
+//! Pushes the pending amounts of objects: usage that the programs of a family have counted, and not pushed to tables yet.
 
 use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use libbpf_rs::{Link, Object};
 
 use crate::bpf::Shared;
 use crate::clock::possible_cpus;
-use crate::family::Settle;
+use crate::family::{BankId, Settle};
 use crate::maps::Maps;
 use crate::{Error, bpf};
 
@@ -20,15 +20,15 @@ const TRIES_AGAIN: u32 = 4;
 /// The usage that is outstanding after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// The family's programs leave no rest.
-    NoRest,
+    /// The programs of the family leave no pending amounts.
+    NothingPending,
     /// Nothing is outstanding: all that was pushed is ordered, whatever the delay.
     All,
     /// A CPU that does not run still holds some usage.
     NotAll,
 }
 
-/// The program that pushes the rest, loaded with the first reader.
+/// The program that pushes pending amounts, loaded with the first reader.
 pub struct Settler {
     how: Option<Settle>,
     loaded: Mutex<Option<Loaded>>,
@@ -48,7 +48,7 @@ struct Loaded {
 }
 
 impl Settler {
-    /// A settler. `how` is `None` for a build whose programs leave no rest.
+    /// A settler. `how` is `None` for a build whose programs leave no pending amounts.
     pub fn new(how: Option<Settle>) -> Self {
         Self { how, loaded: Mutex::default() }
     }
@@ -80,14 +80,14 @@ impl Settler {
         Ok(Some(Moment { jiffies: moment.read(0, 0), ns: moment.read(0, size_of::<u64>()) }))
     }
 
-    /// Whether the programs of this bank leave a rest. Snapshots of other banks need no run.
-    pub fn is_for(&self, bank: u32) -> bool {
-        self.how.as_ref().is_some_and(|how| bank < how.banks)
+    /// Whether the programs of this bank leave pending amounts. Snapshots of other banks need no run.
+    pub fn is_for(&self, bank: BankId) -> bool {
+        self.how.as_ref().is_some_and(|how| bank.0 < how.banks)
     }
 
-    /// Pushes the rest, and orders its objects.
+    /// Pushes pending amounts, and orders their objects.
     pub fn run(&self, maps: &Maps) -> Result<Settled, Error> {
-        let Some(how) = &self.how else { return Ok(Settled::NoRest) };
+        let Some(how) = &self.how else { return Ok(Settled::NothingPending) };
         // One run at a time: a waiting thread would go over the same objects.
         let mut place = self.lock();
         let loaded = loaded(&mut place, how, maps)?;

@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use libbpf_rs::{MapCore as _, OpenObject};
-use topstat_engine::abi::{TS_BANK_TABLES, ts_census, ts_shape};
+use topstat_engine::abi::{ts_census, ts_shape};
 
 use super::banks::{Banks, bank_size};
 use super::settings::SharedSettings;
 use crate::bpf::{self, Shared};
-use crate::family::{Build, Constant, Family, Kind, Ranked, SampleInfo, Which};
+use crate::family::{BankId, Build, BuildKind, Constant, Family, Kind, Ranked, SampleInfo, TablePlace};
 use crate::hooks::{self, Hook};
 use crate::maps::{Maps, rows_of};
 use crate::{Error, Options, TableInfo, TableSettings};
@@ -22,7 +22,7 @@ pub struct RankedFamily {
     pub family: Arc<Family>,
     pub ranked: Arc<Ranked>,
     /// The build that made the state; `None`: there is no state yet, and this kernel's build is meant.
-    made_by: Option<Which>,
+    made_by: Option<BuildKind>,
 }
 
 impl RankedFamily {
@@ -44,13 +44,13 @@ impl RankedFamily {
         Self { made_by: Some(self.ranked.builds.numbered(number, is_there)), ..self.clone() }
     }
 
-    fn which(&self) -> Which {
+    fn build_kind(&self) -> BuildKind {
         self.made_by.unwrap_or_else(|| self.ranked.builds.chosen())
     }
 
     /// The build of its programs.
     pub fn build(&self) -> &Build {
-        self.ranked.builds.build(self.which())
+        self.ranked.builds.build(self.build_kind())
     }
 
     /// How the values of a sample are counted, where builds differ in that.
@@ -61,7 +61,7 @@ impl RankedFamily {
 
     /// The hooks of its programs.
     pub fn hooks(&self) -> Vec<Hook> {
-        self.ranked.builds.hooks_of(self.which())
+        self.ranked.builds.hooks_of(self.build_kind())
     }
 
     /// Banks of a CPU.
@@ -75,11 +75,21 @@ impl RankedFamily {
         u32::try_from(number).ok()
     }
 
-    /// Where the programs keep a table: the number of its bank ("sample", where a sample has one bank), and its number in the
-    /// bank.
-    pub fn place(&self, table: &TableInfo) -> Result<(u32, u32), Error> {
+    /// The first bank of the sample with this number.
+    pub fn first_bank(&self, sample: u32) -> BankId {
+        BankId(sample * self.ranked.sample_banks)
+    }
+
+    /// The number of the sample that has this bank.
+    pub fn sample_of(&self, bank: BankId) -> u32 {
+        bank.0 / self.ranked.sample_banks
+    }
+
+    /// Where the programs keep a table.
+    pub fn place(&self, table: &TableInfo) -> Result<TablePlace, Error> {
         let sample = self.number_of(&table.sample).ok_or_else(|| Error::NotLoaded(table.path()))?;
-        Ok((sample * self.ranked.sample_banks + table.number / TS_BANK_TABLES, table.number % TS_BANK_TABLES))
+        let within = TablePlace::at(table.number);
+        Ok(TablePlace { bank: BankId(self.first_bank(sample).0 + within.bank.0), ..within })
     }
 
     /// The sample of a table.
@@ -96,9 +106,9 @@ impl RankedFamily {
     /// The numbers of the tables in each bank.
     pub fn numbers(&self) -> Vec<Vec<u32>> {
         let mut banks = vec![Vec::new(); self.banks()];
-        for (bank, number) in self.family.tables().iter().filter_map(|table| self.place(table).ok()) {
-            if let Some(numbers) = banks.get_mut(bank as usize) {
-                numbers.push(number);
+        for place in self.family.tables().iter().filter_map(|table| self.place(table).ok()) {
+            if let Some(numbers) = banks.get_mut(place.bank.0 as usize) {
+                numbers.push(place.table);
             }
         }
         banks
@@ -191,10 +201,10 @@ impl RankedFamily {
         let settings = self.settings(maps, None)?;
         let locked = settings.lock()?;
         for table in &self.family.tables() {
-            let (sample, number) = self.place(table)?;
+            let place = self.place(table)?;
             let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
             let to = TableSettings { enabled: tables.contains(table), period_ms, delay_ms, ..TableSettings::default() };
-            settings.set(&locked, sample, number, table.kind, &to)?;
+            settings.set(&locked, place, table.kind, &to)?;
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recordings of events: JSON lines in frames of zstd, so that `zstdcat FILE | jq` reads them, too.
 //!
-//! - F1 A file consists of frames, one after the other, and nothing else. Each frame ends at the end of a line, and has zstd's
+//! - RF1 A file consists of frames, one after the other, and nothing else. Each frame ends at the end of a line, and has zstd's
 //!   checksum of its content. The first line of the file is a header: see [`topstat_model::events::record`].
-//! - F2 A single write writes a frame, at the latest a second after its first event. So a recorder that is killed loses only the
+//! - RF2 A single write writes a frame, at the latest a second after its first event. So a recorder that is killed loses only the
 //!   events of that second. A reader can tell a frame that was not written whole from a whole frame.
-//! - F3 A reader shows the lines of a frame once it has found the frame to be whole. It ends at the first frame that is not
+//! - RF3 A reader shows the lines of a frame once it has found the frame to be whole. It ends at the first frame that is not
 //!   whole, and reports the place of that frame.
 
 mod read;

@@ -89,7 +89,7 @@ fn what_is_recorded_is_read() {
     assert_eq!(read(&recorded(&folder)), ((0..30).collect(), None));
 }
 
-/// F2, F3: wherever a file is cut off, all whole frames are read, and nothing else.
+/// RF2, RF3: wherever a file is cut off, all whole frames are read, and nothing else.
 #[test]
 fn a_file_that_is_cut_off_is_read_up_to_there() {
     let folder = Folder::new("cut");

@@ -113,7 +113,7 @@ impl Recorder {
         self.file.sync_all()
     }
 
-    /// F1, F2
+    /// RF1, RF2
     fn flush(&mut self) -> io::Result<()> {
         if self.lines.is_empty() {
             return Ok(());

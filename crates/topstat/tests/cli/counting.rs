@@ -3,7 +3,6 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::Counting;
 use topstat_kernel::Error;
 use topstat_model::counters::{Amount, Counter, CounterKind, Counters, CountersLost, Protocol, Scope, Source};
 
@@ -17,8 +16,9 @@ pub struct FakeCounters {
     pub taken: u64,
 }
 
-impl Counting for FakeCounters {
-    fn read(&mut self) -> Result<Counters, Error> {
+impl FakeCounters {
+    /// The next reading.
+    pub fn read(&mut self) -> Result<Counters, Error> {
         self.taken += 1;
         if self.fail_at == Some(self.taken) {
             let why = "Invalid argument (EINVAL)".into();

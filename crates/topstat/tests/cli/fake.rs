@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::{Account, Backend, Counting, Distributing, Profiling, Stream};
+use topstat::{Account, Backend, Profiling, Reads, Stream};
 use topstat_kernel::custom::{self, Listed, PinnedTable, System, Trouble};
 use topstat_kernel::netstack;
 use topstat_kernel::pinned::{Adopted, Attached, Status};
@@ -17,8 +17,9 @@ use topstat_kernel::{
     AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, Streaming,
     TableInfo, TableSettings, events,
 };
+use topstat_model::counters::Counters;
 use topstat_model::definition::Definition;
-use topstat_model::histograms::Subject;
+use topstat_model::histograms::{Histograms, Subject};
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
 
 #[path = "account.rs"]
@@ -284,12 +285,13 @@ impl Backend for Fake {
         }))
     }
 
-    fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error> {
+    fn counters(&mut self, wish: &Wish) -> Result<Reads<Counters>, Error> {
         self.wish = Some(wish.clone());
         if self.refuse {
             return Err(Error::Option("nothing is called so".into()));
         }
-        Ok(Box::new(FakeCounters { lossy: self.lossy, fail_at: self.fail_at, taken: 0 }))
+        let mut counters = FakeCounters { lossy: self.lossy, fail_at: self.fail_at, taken: 0 };
+        Ok(Box::new(move || counters.read()))
     }
 
     fn events(
@@ -312,11 +314,12 @@ impl Backend for Fake {
         Ok(Box::new(FakeStacks { lossy: self.lossy, fail_at: self.fail_at, taken: 0 }))
     }
 
-    fn histograms(&mut self, subject: Subject, _: &netstack::Chosen) -> Result<Box<dyn Distributing>, Error> {
+    fn histograms(&mut self, subject: Subject, _: &netstack::Chosen) -> Result<Reads<Histograms>, Error> {
         if self.refuse {
             return Err(Error::Kernel { what: "attach histograms".into(), why: "not permitted".into() });
         }
-        Ok(Box::new(FakeHistograms { subject, lossy: self.lossy, taken: 0 }))
+        let mut histograms = FakeHistograms { subject, lossy: self.lossy, taken: 0 };
+        Ok(Box::new(move || histograms.read()))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

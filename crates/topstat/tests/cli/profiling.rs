@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::{Distributing, Profiling};
+use topstat::Profiling;
 use topstat_kernel::Error;
 use topstat_model::histograms::{Histogram, Histograms, Subject};
 use topstat_model::stacks::{Besides, Category, Event, Found, Frame, Profile, Sample, Side};
@@ -93,8 +93,9 @@ pub struct FakeHistograms {
     pub taken: u64,
 }
 
-impl Distributing for FakeHistograms {
-    fn read(&mut self) -> Result<Histograms, Error> {
+impl FakeHistograms {
+    /// The next reading.
+    pub fn read(&mut self) -> Result<Histograms, Error> {
         self.taken += 1;
         let of = |counts: &[(usize, u64)], sum: u64| {
             let mut buckets = vec![0; counts.iter().map(|(bucket, _)| bucket + 1).max().unwrap_or(0)];

@@ -12,7 +12,7 @@ use topstat_model::stacks::{Picture, Profile};
 
 use crate::args::ColorWhen;
 use crate::args::netstack::{NetstackArgs, NetstackCommand};
-use crate::backend::{Backend, Distributing, Profiling};
+use crate::backend::{Backend, Profiling, Reads};
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::view::{View, Watched, catch_signals};
@@ -59,13 +59,13 @@ pub fn run(
 
 /// Histograms, and their last reading.
 struct Counted {
-    counting: Box<dyn Distributing>,
+    counting: Reads<Histograms>,
     last: Option<Histograms>,
 }
 
 impl Watched for Counted {
     fn read(&mut self) -> Result<(), Error> {
-        self.last = Some(self.counting.read()?);
+        self.last = Some((self.counting)()?);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use topstat_model::counters::{Counters, Picture};
 
 use crate::args::ColorWhen;
 use crate::args::snmp::SnmpArgs;
-use crate::backend::{Backend, Counting};
+use crate::backend::{Backend, Reads};
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::view::{View, Watched, catch_signals};
@@ -32,7 +32,7 @@ pub fn run(
     let mut first_after = Duration::ZERO;
     if !plan.choice.totals {
         // The first reading is the base of the later ones.
-        counters.read()?;
+        counters()?;
         first_after = plan.output.interval;
     }
     let mut watching = Watching { plan: &plan, counters, last: None };
@@ -44,13 +44,13 @@ pub fn run(
 /// Counters, and their last reading.
 struct Watching<'a> {
     plan: &'a Plan,
-    counters: Box<dyn Counting>,
+    counters: Reads<Counters>,
     last: Option<Counters>,
 }
 
 impl Watched for Watching<'_> {
     fn read(&mut self) -> Result<(), Error> {
-        self.last = Some(self.counters.read()?);
+        self.last = Some((self.counters)()?);
         Ok(())
     }
 

@@ -4,11 +4,11 @@
 //! A member of the tree's group may open files and stop reading. That must not keep other users, least of all root, from reading.
 //! Subordinate uids count as their owner ([`Owners`]). So these rules hold for each [`Pool`]:
 //!
-//! - **S1** all taken amounts together are at most `root` + `users`, the sizes with which the pool was made.
-//! - **S2** only uid 0 takes amounts from `root`.
-//! - **S3** any other uid takes an amount only if it then has at most an eighth (`FRACTION`) of the free rest of `users`. So
+//! - **SH1** all taken amounts together are at most `root` + `users`, the sizes with which the pool was made.
+//! - **SH2** only uid 0 takes amounts from `root`.
+//! - **SH3** any other uid takes an amount only if it then has at most an eighth (`FRACTION`) of the free rest of `users`. So
 //!   `n` uids, however greedy, leave (8/9)ⁿ of `users` free, and the next uid can have a ninth of this rest.
-//! - **S4** the drop of a [`Share`] gives its amount back. The pool keeps no entry for a uid without an amount.
+//! - **SH4** the drop of a [`Share`] gives its amount back. The pool keeps no entry for a uid without an amount.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use super::owners::Owners;
 
 use crate::lock::lock;
 
-/// See S3. The first uid can have a ninth of all. After 32 greedy uids the next one can still have a four-hundredth.
+/// See SH3. The first uid can have a ninth of all. After 32 greedy uids the next one can still have a four-hundredth.
 const FRACTION: usize = 8;
 
 /// Bytes of kept text. A snapshot of 128 rows on a few CPUs has some 50 KB: a uid may keep a hundred snapshots, and two if 32
@@ -97,7 +97,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Full`], by S1 … S3. Then nothing was taken.
+    /// [`Full`], by SH1 … SH3. Then nothing was taken.
     pub fn take(self: &Arc<Self>, uid: u32, amount: usize) -> Result<Share, Full> {
         let mut taken = self.lock();
         let has = if uid == 0 { taken.root } else { taken.by_uid.get(&uid).copied().unwrap_or(0) };
@@ -230,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// S1 … S4 hold for all uids, amounts and orders of taking and giving back.
+        /// SH1 … SH4 hold for all uids, amounts and orders of taking and giving back.
         #[test]
         fn whoever_is_greedy_leaves_room_for_the_next(steps in prop::collection::vec((0..20_u32, 0..700_usize, any::<prop::sample::Index>()), 0..400)) {
             let pool = pool();
