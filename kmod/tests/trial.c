@@ -47,6 +47,8 @@
 #include "trial_compat.h"
 
 #define OBJECTS HOLDER_OBJECTS
+/* Storms push to the objects with numbers below this, a power of two. */
+#define STORM_OBJECTS 256
 #define LINE_MAX_BYTES 64
 /* The objects of a batch. */
 #define BATCH 8
@@ -132,7 +134,8 @@ static void push_random(void)
 	u32 random = get_random_u32_of_trial(), table = random & 1, amount = random >> 8 & 1023;
 	struct topstat_table *another;
 
-	topstat_push(tables[table], object(table, random >> 18 & random >> 24), amount, random >> 1 & 1);
+	/* Numbers with few bits are more frequent. */
+	topstat_push(tables[table], object(table, random >> 18 & random >> 24 & (STORM_OBJECTS - 1)), amount, random >> 1 & 1);
 	atomic64_add(amount, &pushed[table]);
 	rcu_read_lock();
 	another = rcu_dereference(extra);
@@ -178,10 +181,16 @@ static void start_timer(void *unused)
 
 static int begin(void)
 {
+	u32 number;
 	int cpu;
 
 	if (pushers[cpumask_first(cpu_online_mask)])
 		return -EBUSY;
+	/* Here, where nothing pushes: object() is for one caller at a time. */
+	for (number = 0; number < STORM_OBJECTS; number++) {
+		object(RATE, number);
+		object(SUM, number);
+	}
 	for_each_online_cpu(cpu) {
 		pushers[cpu] = kthread_run(push_all_the_time, NULL, "trial/%d", cpu);
 		if (IS_ERR(pushers[cpu])) {

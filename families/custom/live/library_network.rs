@@ -200,27 +200,30 @@ fn bytes_of_devices() {
         }
         sender.local_addr().expect("its address").port()
     });
-    let of = |ns: &Netns, device: &str, name: &str| -> u64 {
+    // All counters of a device at one moment.
+    let of = |ns: &Netns, device: &str| -> Vec<u64> {
         ns.inside(|| {
             let text = std::fs::read_to_string("/proc/thread-self/net/dev").expect("the devices");
             let line =
                 text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':')).expect("a device");
-            let numbers: Vec<u64> = line.split_whitespace().map(|n| n.parse().expect("a number")).collect();
-            numbers[["rx_bytes", "rx_packets", "", "", "", "", "", "", "tx_bytes"]
-                .iter()
-                .position(|n| *n == name)
-                .expect("one")]
+            line.split_whitespace().map(|n| n.parse().expect("a number")).collect()
         })
     };
+    const RX_BYTES: usize = 0;
+    const RX_PACKETS: usize = 1;
+    const TX_BYTES: usize = 8;
     let [sent, received, ports, polls] = &mut tables;
     // The kernel may send packets, for instance to find neighbours, so its counters are read before and after the table.
     let device = |name: &str| [("name", Field::from(name))];
-    let before = of(&left, &one, "tx_bytes");
+    let before = of(&left, &one)[TX_BYTES];
     let found = sent.sum(&device(&one));
-    let after = of(&left, &one, "tx_bytes");
+    let after = of(&left, &one)[TX_BYTES];
     assert!(found.most >= before && found.value <= after, "{found:?} sent, not {before} to {after}");
     // The kernel has removed the header of 14 bytes before the event.
-    let net = || of(&right, &two, "rx_bytes") - 14 * of(&right, &two, "rx_packets");
+    let net = || {
+        let all = of(&right, &two);
+        all[RX_BYTES] - 14 * all[RX_PACKETS]
+    };
     let before = net();
     let (found, after) = (received.sum(&device(&two)), net());
     assert!(found.most >= before && found.value <= after, "{found:?} received, not {before} to {after}");
