@@ -23,7 +23,7 @@ FRESH_KEEPS := TOPSTAT_FRESH_CACHE TOPSTAT_FRESH_SECONDS TOPSTAT_LIVE_TAGS XDG_C
 # seconds.
 ALL_SECONDS ?= 7200
 FAULTS_SECONDS ?=
-# Which parts `make test` runs: lint, build, unit, live, guests, fresh. AGAIN=1 also runs parts that have passed with the
+# Which parts `make test` runs: lint, build, unit, live, guests, module, fresh. AGAIN=1 also runs parts that have passed with the
 # same inputs.
 PARTS ?= build unit live guests module
 AGAIN ?=

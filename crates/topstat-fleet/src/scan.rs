@@ -209,24 +209,21 @@ impl<'r> Table<'r> {
         let mut state = State::new(key.clone(), window);
         for (root, file) in self.files_in(window) {
             state.file += 1;
-            let mut is_narrower = false;
             let read = root.read(&file.path).and_then(Sealed::open).and_then(|sealed| {
                 let about = sealed.about();
                 if format!("{}.{}", about.sample, about.table) != self.name {
                     let why = format!("it has records of {}/{}", about.sample, about.table);
                     return Err(io::Error::new(io::ErrorKind::InvalidData, why));
                 }
-                is_narrower = key.reach != Reach::Part && is_part(about);
-                if is_narrower {
-                    return Ok(());
+                if key.reach != Reach::Part && is_part(about) {
+                    return Ok(false);
                 }
-                state.read(&sealed, file.host.as_deref())
+                state.read(&sealed, file.host.as_deref()).map(|()| true)
             });
-            if is_narrower {
-                return None;
-            }
-            if let Err(error) = read {
-                state.faults.push((file.path.clone(), error.to_string()));
+            match read {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => state.faults.push((file.path.clone(), error.to_string())),
             }
         }
         Some(state.finish())

@@ -175,7 +175,7 @@ fn time_until_a_cpu_is_free() {
 fn waits(sum: Sum, truth: &Account, mut unseen: Unseen) {
     let unsure = sum.events * EACH_NS + sum.longest;
     let is_short = sum.events + sum.skipped < truth.voluntary.saturating_sub(2);
-    if let Some(thread) = unseen.thread().filter(|_| is_short) {
+    if is_short && let Some(thread) = unseen.thread() {
         disturbed(format!("no program runs while thread {thread} does: {sum:?}, {truth:?}"));
     }
     let is_each_counted = !is_short && sum.events <= truth.voluntary + 2;

@@ -110,7 +110,7 @@ pub const GUESTS: Inputs<'_> = Inputs {
     packages: &[LIVE_TESTS, "topstat-vm", "topstat-bench"],
     paths: &["kmod", "scripts/kmod", "scripts/kmod-tests", "scripts/vm-suite", "scripts/vm-tests", "tests/kmod"],
 };
-/// What the module is made of, and its tests: of the folders that it shares with eBPF, without the sources for eBPF alone.
+/// The sources of the module, its tests and its lint: of the folders that it shares with eBPF, without the sources for eBPF alone.
 pub const MODULE: Inputs<'_> = Inputs {
     packages: &["topstat-vm"],
     paths: &[
@@ -124,6 +124,8 @@ pub const MODULE: Inputs<'_> = Inputs {
         "scripts/vm-suite",
         "scripts/vm-tests",
         "tests/kmod",
+        "tests/lint",
+        "Makefile",
         ":!*.bpf.h",
     ],
 };
@@ -159,25 +161,11 @@ pub fn kept(gate: &Gate, name: &str, inputs: Inputs<'_>) -> Option<Report> {
     Some(Report { cases: pass.cases, kept: vec![line], is_kept: true, ..Report::default() })
 }
 
-/// What is compiled as C of the kernel.
-const KERNEL_C: Inputs<'_> = Inputs {
-    packages: &[],
-    paths: &[
-        "engine/include",
-        "families/*.h",
-        "families/*.kmod.c",
-        "kmod",
-        "observe/*.h",
-        "tests/lint",
-        "Makefile",
-        ":!*.bpf.h",
-    ],
-};
 /// The lints of the Makefile; each is a case. A pass is kept where a lint depends on few files.
 const LINTS: [(&str, Option<Inputs<'_>>); 6] = [
     ("lint-format", None),
     ("lint-shell", None),
-    ("lint-kernel", Some(KERNEL_C)),
+    ("lint-kernel", Some(MODULE)),
     ("lint-text", None),
     ("lint-lints", None),
     ("lint-rust", None),

@@ -14,16 +14,14 @@ use super::rows::{About, AboutColumn};
 const IPV4_BITS: u32 = 24;
 /// The bits of an IPv6 address that [`Hide::Cut`] keeps: a site has at least as many.
 const IPV6_BITS: u32 = 48;
-/// The bytes of a hash: two of a million values are equal with a probability below 1 in 30 million.
-const HASH_BYTES: usize = 8;
-
 /// The operation on the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hide {
     /// No value is left.
     Drop,
     /// The first 64 bits of HMAC-SHA256 over the value's text: hexadecimal digits, or in a column of numbers a number of 63 bits.
-    /// Equal values have equal hashes wherever the key is equal.
+    /// Equal values have equal hashes wherever the key is equal. Two of a million values have equal ones with a probability below 1 in
+    /// 30 million.
     Hash,
     /// The network of an address: its first 24 bits of IPv4, 48 of IPv6. No value that is not an address is left.
     Cut,
@@ -72,29 +70,21 @@ impl Privacy {
         match (hide, field) {
             (Hide::Cut, Field::Ip(ip)) => Field::Text(network(ip)),
             (Hide::Drop | Hide::Cut, _) => Field::None,
-            (Hide::Hash, Field::Ip(ip)) => Field::Text(self.hash(&ip.to_canonical().to_string())),
-            (Hide::Hash, Field::Text(text)) => Field::Text(self.hash(&text)),
-            (Hide::Hash, Field::U64(number)) => self.number(&number.to_string()),
-            (Hide::Hash, Field::Negative(number)) => self.number(&number.to_string()),
+            (Hide::Hash, Field::Ip(ip)) => Field::Text(format!("{:016x}", self.hash(&ip.to_canonical().to_string()))),
+            (Hide::Hash, Field::Text(text)) => Field::Text(format!("{:016x}", self.hash(&text))),
+            // Files have signed numbers.
+            (Hide::Hash, Field::U64(number)) => Field::U64(self.hash(&number.to_string()) >> 1),
+            (Hide::Hash, Field::Negative(number)) => Field::U64(self.hash(&number.to_string()) >> 1),
             // Whether there is a value is all that these say.
             (Hide::Hash, field @ (Field::True | Field::None)) => field,
         }
     }
 
-    fn bytes(&self, text: &str) -> [u8; HASH_BYTES] {
+    fn hash(&self, text: &str) -> u64 {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("a key may have any length");
         mac.update(text.as_bytes());
         let whole = mac.finalize().into_bytes();
-        std::array::from_fn(|at| whole[at])
-    }
-
-    fn hash(&self, text: &str) -> String {
-        self.bytes(text).iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    fn number(&self, text: &str) -> Field {
-        // Files have signed numbers.
-        Field::U64(u64::from_be_bytes(self.bytes(text)) >> 1)
+        u64::from_be_bytes(std::array::from_fn(|at| whole[at]))
     }
 
     /// Objects that differed in a column of the key may be equal now: the key of the file is a part of the key of the table.

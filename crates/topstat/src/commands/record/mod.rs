@@ -96,18 +96,16 @@ fn privacy(args: &RecordArgs) -> Result<Privacy, Error> {
         }
     }
     let has_hash = args.private.iter().any(|(_, hide)| *hide == Hide::Hash);
-    match &args.private_key {
-        Some(path) => {
-            let key = Key::read(path).map_err(|why| Error::Usage(format!("--private-key: {why}")))?;
-            Ok(Privacy::new(args.private.clone(), key.as_ref()))
-        }
-        None if has_hash => Err(Error::Usage(
+    if has_hash && args.private_key.is_none() {
+        return Err(Error::Usage(
             "--private: a hash without a key can be undone by trying all values: give --private-key FILE, with one key for all hosts \
              ('topstat lab key FILE' makes one)"
                 .to_owned(),
-        )),
-        None => Ok(Privacy::new(args.private.clone(), &[])),
+        ));
     }
+    let key = args.private_key.as_deref().map(Key::read).transpose();
+    let key = key.map_err(|why| Error::Usage(format!("--private-key: {why}")))?;
+    Ok(Privacy::new(args.private.clone(), key.as_ref().map_or(&[], AsRef::as_ref)))
 }
 
 pub fn run(args: &RecordArgs, console: &mut dyn Console) -> Result<Exit, Error> {
