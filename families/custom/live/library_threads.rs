@@ -4,8 +4,12 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use topstat_kernel::Source;
 use topstat_live::accounts::{Schedstat, schedstat, used_by_children};
 use topstat_live::cgroup::Group;
@@ -21,8 +25,8 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(time_on_a_cpu, Root, Tracefs; OuterKernels),
         case!(time_off_a_cpu, Root, Tracefs; OuterKernels),
-        case!(time_until_a_cpu_is_free, Root, Tracefs; OuterKernels),
-        case!(time_until_a_cpu_is_free_for_a_group, Root, Tracefs, CgroupV2; OuterKernels),
+        case!(time_until_a_cpu_is_free, Root, Tracefs, TwoCpus; OuterKernels),
+        case!(time_until_a_cpu_is_free_for_a_group, Root, Tracefs, CgroupV2, TwoCpus; OuterKernels),
         case!(moves_between_cpus, Root, Tracefs, TwoCpus; OuterKernels),
         case!(processes_begin_and_end, Root, Tracefs; OuterKernels),
         case!(signals_have_a_sender, Root, Tracefs; OuterKernels),
@@ -125,8 +129,56 @@ fn wait_without_signals(time: Duration) {
     assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
 }
 
-/// The difference of two clocks at each of these waits, in ns: the kernel's account begins some instructions before the event.
-const EACH_NS: u64 = 20_000;
+/// A CPU on which a thread always runs, so that each thread woken there waits for the end of a time slice, some milliseconds.
+///
+/// On an idle CPU the kernel's account has no wait: where a woken thread is to run at once, the scheduler does not read the clock again
+/// (`rq_clock_skip_update()` in `wakeup_preempt()`), and the wait begins and ends with one reading.
+struct BusyCpu {
+    cpu: usize,
+    stop: Arc<AtomicBool>,
+    runner: Option<JoinHandle<()>>,
+}
+
+impl BusyCpu {
+    /// The calling thread moves to another CPU: a thread that it wakes up would run as soon as the caller sleeps.
+    fn new() -> Self {
+        let (cpu, other) = two_cpus().expect("two CPUs");
+        stay_on(None, other);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let runner = std::thread::spawn(move || {
+            stay_on(None, cpu);
+            while !stopped.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        Self { cpu, stop, runner: Some(runner) }
+    }
+
+    /// Puts a thread there, which does not take the CPU when it wakes up.
+    fn take(&self, tid: u32) {
+        let tid = tid.cast_signed();
+        stay_on(rustix::thread::Pid::from_raw(tid), self.cpu);
+        let usual = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the parameter outlives the call.
+        let set = unsafe { libc::sched_setscheduler(tid, libc::SCHED_BATCH, &raw const usual) };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for BusyCpu {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.runner.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || ended.is_none_or(|ended| ended.is_ok()), "the CPU was not busy");
+    }
+}
+
+fn stay_on(thread: Option<rustix::thread::Pid>, cpu: usize) {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(thread, &only).expect("an affinity");
+}
 
 /// Finds a thread during whose time the host runs no eBPF program: programs see it switched to, and never from. Events of interrupts during
 /// its time are lost to every program, and no count says so.
@@ -162,18 +214,21 @@ fn time_until_a_cpu_is_free() {
     let unseen = Unseen::watch();
     let mut table = Known::load("run-queue-latency");
     let worker = Worker::new("woken");
+    let busy = BusyCpu::new();
+    busy.take(worker.tid);
     worker.run(|| (0..100).for_each(|_| std::thread::sleep(Duration::from_millis(1))));
     std::thread::sleep(Duration::from_millis(50));
+    drop(busy);
     let truth = account(&folder(&worker));
     let sum = table.sum(&[worker.comm(), ("pid", worker.tid.into())]);
     note(format!("{sum:?}, {truth:?}"));
     waits(sum, &truth, unseen);
 }
 
-/// Waits after a wakeup, beside the account, which has waits after a preemption as well. The hypervisor may take the CPU once between
-/// the account's reading of the clock and the event's.
+/// Waits after a wakeup on a busy CPU, beside the account, which has waits after a preemption as well. At both ends of a wait the account
+/// reads the clock before the event does: some instructions, of a wait of milliseconds. The hypervisor may take the CPU once in between.
 fn waits(sum: Sum, truth: &Account, mut unseen: Unseen) {
-    let unsure = sum.events * EACH_NS + sum.longest;
+    let unsure = truth.wait_ns / 20 + sum.longest;
     let is_short = sum.events + sum.skipped < truth.voluntary.saturating_sub(2);
     if is_short && let Some(thread) = unseen.thread() {
         disturbed(format!("no program runs while thread {thread} does: {sum:?}, {truth:?}"));
@@ -197,6 +252,8 @@ fn time_until_a_cpu_is_free_for_a_group() {
     let mut shell = Command::new("sh").args(["-c", "while read line; do :; done"]).stdin(Stdio::piped()).spawn();
     let shell = shell.as_mut().expect("a shell");
     group.take(shell.id());
+    let busy = BusyCpu::new();
+    busy.take(shell.id());
     // From the beginning of the table on, the account is a difference.
     std::thread::sleep(Duration::from_millis(50));
     let unseen = Unseen::watch();
@@ -209,6 +266,7 @@ fn time_until_a_cpu_is_free_for_a_group() {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::thread::sleep(Duration::from_millis(50));
+    drop(busy);
     let after = account(&folder);
     let name = group.path.rsplit('/').next().expect("a name").to_owned();
     let sum = table.sum(&[("name", name.as_str().into())]);
@@ -231,9 +289,7 @@ fn moves_between_cpus() {
     let worker = Worker::new("mover");
     worker.run(move || {
         for i in 0..MOVES {
-            let mut cpus = rustix::thread::CpuSet::new();
-            cpus.set(if i % 2 == 0 { one } else { two });
-            rustix::thread::sched_setaffinity(None, &cpus).expect("an affinity");
+            stay_on(None, if i % 2 == 0 { one } else { two });
             burn(Duration::from_micros(100));
         }
     });
