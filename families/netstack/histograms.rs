@@ -21,6 +21,8 @@ const NS_PER_SECOND: i64 = 1_000_000_000;
 /// The tolerance for the difference between the clock of arrivals and the monotonic clock, from one comparison to the next: a
 /// thread may have to wait between two system calls. A larger change means that the clock was set.
 const STEP_NS: u64 = 1_000_000;
+/// The most reads until no run is under way: a run takes less than a microsecond.
+const TRIES: u32 = 100;
 
 /// A selection of packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -126,7 +128,7 @@ impl Counter {
                 })
             }
             Subject::Latency => {
-                let all: Vec<abi::netstack_latencies> = self.cpus("latencies")?;
+                let all = self.latencies()?;
                 let series = |of: fn(&abi::netstack_latencies) -> &abi::netstack_histogram| folded(all.iter().map(of));
                 let sum = |of: fn(&abi::netstack_latencies) -> u64| all.iter().map(of).sum();
                 Ok(Counted {
@@ -145,6 +147,19 @@ impl Counter {
                 })
             }
         }
+    }
+
+    /// Reads again while a run adds a copy (NS6). A CPU that is stopped amid a run, by its host, is read as it is.
+    fn latencies(&self) -> Result<Vec<abi::netstack_latencies>, Error> {
+        let read = || self.cpus::<abi::netstack_latencies>("latencies");
+        for _ in 1..TRIES {
+            let all = read()?;
+            if all.iter().all(|cpu| cpu.done == cpu.copies) {
+                return Ok(all);
+            }
+            std::thread::yield_now();
+        }
+        read()
     }
 
     fn cpus<T: bpf::Pod>(&self, map: &str) -> Result<Vec<T>, Error> {

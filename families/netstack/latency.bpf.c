@@ -117,10 +117,30 @@ static __always_inline int is_carried(struct sk_buff *skb)
 	return is_ip(skb) && transport > network && skb->data >= skb->head + transport;
 }
 
+/* Add a copy of a packet with this time of arrival. 0: it has none. */
+static __always_inline void add_copy(struct netstack_latencies *l, u64 arrived_ns, u64 now_ns)
+{
+	u64 waited_ns = 0, took_ns;
+
+	if (!arrived_ns || arrived_ns > now_ns) {
+		ts_add(&l->undated, 1);
+		return;
+	}
+	took_ns = now_ns - arrived_ns;
+	add(&l->latency, took_ns);
+	if (!waited_since(bpf_get_current_task_btf(), arrived_ns, &waited_ns)) {
+		ts_add(&l->unsplit, 1);
+		return;
+	}
+	waited_ns = waited_ns < took_ns ? waited_ns : took_ns;
+	add(&l->scheduling, waited_ns);
+	add(&l->queueing, took_ns - waited_ns);
+}
+
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(netstack_copy, struct sk_buff *skb, int length)
 {
-	u64 now_ns = host_clock(), arrived_ns, waited_ns = 0, took_ns, *clock;
+	u64 now_ns = host_clock(), *clock;
 	struct netstack_latencies *l;
 	u32 zero = 0;
 
@@ -132,19 +152,7 @@ int BPF_PROG(netstack_copy, struct sk_buff *skb, int length)
 		return 0;
 	ts_add(&l->copies, 1);
 	ts_add(&l->bytes, length);
-	arrived_ns = skb->tstamp - ts_read(*clock);
-	if (!skb->tstamp || arrived_ns > now_ns) {
-		ts_add(&l->undated, 1);
-		return 0;
-	}
-	took_ns = now_ns - arrived_ns;
-	add(&l->latency, took_ns);
-	if (!waited_since(bpf_get_current_task_btf(), arrived_ns, &waited_ns)) {
-		ts_add(&l->unsplit, 1);
-		return 0;
-	}
-	waited_ns = waited_ns < took_ns ? waited_ns : took_ns;
-	add(&l->scheduling, waited_ns);
-	add(&l->queueing, took_ns - waited_ns);
+	add_copy(l, skb->tstamp ? skb->tstamp - ts_read(*clock) : 0, now_ns);
+	ts_add(&l->done, 1);
 	return 0;
 }

@@ -72,6 +72,8 @@ struct netstack_dropped {
  *   NS5 Each copy to a process with a time of arrival adds one entry to `latency`. If the time that the process waited for a
  *       CPU since the arrival is known, the copy adds one entry each to `scheduling` and `queueing`, and the two values add
  *       up to the latency; else the copy counts as unsplit.
+ *   NS6 A run adds to `copies` first and to `done` last. A reader gets the fields in their order. So where the two are equal, no run
+ *       was under way while the fields were read, and NS5 holds for them.
  */
 
 /* Bucket 0 has zeroes, bucket n the values from 2^(n-1) to below 2^n, the last one all larger values: in ns, from 19.5 hours. */
@@ -95,13 +97,14 @@ struct netstack_sizes {
 
 /* On one CPU: copies of packets' data to processes, in ns. */
 struct netstack_latencies {
+	unsigned long long done;
 	struct netstack_histogram latency;
 	struct netstack_histogram scheduling;
 	struct netstack_histogram queueing;
-	unsigned long long copies;	/* all copies, with copies without a time of arrival */
 	unsigned long long bytes;	/* of all copies */
 	unsigned long long undated;	/* copies without a time of arrival, or with one in the future */
 	unsigned long long unsplit;
+	unsigned long long copies;	/* all copies, with copies without a time of arrival */
 };
 
 /* Set before programs are loaded. A number of 0 chooses everything. */
