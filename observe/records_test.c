@@ -66,6 +66,19 @@ static u64 in_slide(const struct ts_config *c, u64 slide, u32 from, u32 of, u32 
 	return any ? sum : 0;
 }
 
+/* The sum of all events in the slide of the ring's oldest record, and after it. */
+static u64 since_oldest(const struct record_ring *g, const struct ts_config *c, u32 of)
+{
+	u64 sum = 0, slide = (g->slide & TS_SLIDE_NUMBER) - ts_marks_oldest(ts_done_marks(g->done) & TS_MARKS_ALL);
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		if (events[i].at / c->slide >= slide)
+			sum += amount(&events[i], of, 0) + amount(&events[i], of, 1);
+	}
+	return sum;
+}
+
 static int compare(const struct record_ring *g, const struct ts_config *c, const struct records_counts *now, u64 at, u64 since,
 		   u32 taken, char *why, size_t bytes)
 {
@@ -109,6 +122,9 @@ static int compare(const struct record_ring *g, const struct ts_config *c, const
 		if (v.value != want)
 			return snprintf(why, bytes, "table %u has %llu, not %llu", of, (unsigned long long)v.value,
 					(unsigned long long)want);
+		if (records_are_still(g, now, of, records_tag(c, 0)) != !since_oldest(g, c, of))
+			return snprintf(why, bytes, "table %u has %llu since the oldest record", of,
+					(unsigned long long)since_oldest(g, c, of));
 		if (since)
 			continue;
 		for (part = 0; part < TS_PARTS; part++) {

@@ -101,9 +101,9 @@ TS_INLINE void inet_count_bytes(struct obs *x, struct inet_object *o, const stru
 	if (!x->config[INET_BYTES].enabled)
 		return;
 	if (more->bytes[0])
-		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->bytes, 0, more->bytes[0]);
+		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->tcp.bytes, 0, more->bytes[0]);
 	if (more->bytes[1])
-		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->bytes, 1, more->bytes[1]);
+		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->tcp.bytes, 1, more->bytes[1]);
 }
 
 #endif /* TOPSTAT_INET_COUNTED_H */

@@ -78,8 +78,8 @@ TS_INLINE int inet_id_has(u64 id, u64 cookie)
 
 /* A connection that TCP counts: see records.h. */
 struct inet_tcp {
-	struct record_ring ring;
 	u64 rings; /* address of struct inet_rings; 0: not made */
+	struct record_ring ring;
 	/*
 	 * The counters that readers have already added to the totals and to `bytes` of the object. A compare-and-swap moves each
 	 * word forward, so two readers never take one difference twice.
@@ -88,6 +88,7 @@ struct inet_tcp {
 	u64 taken_segments; /* received; segments sent are in the high half */
 	u32 taken_resent;
 	u32 pad;
+	struct ts_count bytes; /* as `bytes` of struct inet_object; only readers add to it */
 };
 
 /*
@@ -101,11 +102,13 @@ struct inet_rings {
 /*
  * An object, in the socket's local storage: it lives as long as the socket.
  *
- * The kernel puts it 8 bytes behind the start of a cache line. The 56 bytes before the windows are chosen so that the fields of
- * every push share one line, and that each window and the fields behind the windows begin a line. With INET_STORAGE_BYTES before
- * it, the object must fit into 1 KiB, for the kernel's next larger size is 2 KiB.
+ * The kernel puts it 8 bytes behind the start of a cache line. The fields of every push share the 56 bytes of the first line, and
+ * so do those of every record: the head of the ring ends there. Each window, each pair of records, and the fields behind the windows
+ * begin a line. With INET_STORAGE_BYTES before it, the object must fit into 1 KiB, for the kernel's next larger size is 2 KiB.
  */
 #define INET_STORAGE_BYTES 136
+/* The bytes of the object in its first line. */
+#define INET_HEAD_BYTES 56
 
 struct inet_object {
 	/*
@@ -117,14 +120,16 @@ struct inet_object {
 		u64 quiet; /* UDP: see ts_quiet() */
 		u64 listed; /* TCP: see list.bpf.h */
 	};
-	struct ts_count bytes;
 	u32 pad;
 	u8 sample; /* enum inet_sample */
 	u8 life; /* of the socket, two for each connection; odd: closed, and later packets make no new object of it */
 	u8 sure; /* the owner is known; 0: inherited from the listener, until its user sends */
 	u8 no_rings; /* TCP: there was no memory for `rings` */
 	union {
-		struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
+		struct { /* of objects that are pushed to */
+			struct ts_count bytes; /* of the table INET_BYTES */
+			struct ts_window window[INET_BYTES]; /* of the tables before it */
+		};
 		struct inet_tcp tcp; /* of connections that TCP counts */
 	};
 	u64 sock; /* address of the socket */
@@ -136,7 +141,9 @@ struct inet_object {
 };
 
 _Static_assert(sizeof(struct inet_object) + INET_STORAGE_BYTES <= 1024, "an object takes 1 KiB, and not 2");
-_Static_assert(sizeof(struct inet_tcp) <= INET_BYTES * sizeof(struct ts_window), "and no more for TCP's sake");
+_Static_assert(sizeof(struct inet_tcp) <= sizeof(struct ts_count) + INET_BYTES * sizeof(struct ts_window), "and no more for TCP's sake");
+_Static_assert(offsetof(struct inet_object, window) == INET_HEAD_BYTES && offsetof(struct inet_object, tcp.ring.record) == INET_HEAD_BYTES,
+	       "windows and records begin a line");
 
 /* Set the socket's user. */
 TS_INLINE void inet_set_owner(struct inet_object *o, const struct process_who *who)
@@ -160,7 +167,7 @@ TS_INLINE int inet_is_tcp(u32 sample)
 }
 
 /* Changes whenever a pinned structure changes: the constants, the settings, a bank, an object. */
-#define INET_ABI 7
+#define INET_ABI 8
 
 /* Set before loading. */
 struct inet_constants {

@@ -26,12 +26,12 @@ HOST_KEPT(struct inet_kept, INET_KEPT_SAMPLES, INET_KEPT_TABLES);
 /* All samples have the same tables. */
 TS_INLINE u32 obs_at(u32 sample, u32 table)
 {
-	if (table == INET_BYTES)
-		return offsetof(struct inet_object, bytes);
 #ifdef INET_RECORDS
 	if (inet_is_tcp(sample))
-		return INET_RECORDS_AT(sample, table);
+		return table == INET_BYTES ? offsetof(struct inet_object, tcp.bytes) : INET_RECORDS_AT(sample, table);
 #endif
+	if (table == INET_BYTES)
+		return offsetof(struct inet_object, bytes);
 	return offsetof(struct inet_object, window) + table * sizeof(struct ts_window);
 }
 
