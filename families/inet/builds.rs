@@ -12,11 +12,13 @@ use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
 const SINCE: &str = ".data.since";
 /// The part of a slide in which a connection makes one record.
 const CELL: &str = ".data.cell";
+/// The number of connections whose owner is not known yet.
+const UNSURE: &str = ".data.unsure";
 /// Maps of the state: see `list.bpf.h`, `peek.bpf.h`, `inet.bpf.c`, `settle.bpf.c`, and `keep.h` of the engine.
 const MAPS: [&str; 10] = [
     "active",
     "rings",
-    ".data.unsure",
+    UNSURE,
     CELL,
     ".data.cell_changed",
     ".data.apart",
@@ -97,7 +99,7 @@ pub fn builds() -> Builds {
         Hook::tracepoint("inet_destroy", "tcp_destroy_sock"),
         Hook::tracepoint("inet_retransmit", "tcp_retransmit_skb"),
         Hook::tracepoint("inet_probe", "tcp_probe"),
-        Hook::tracepoint("inet_user", "tcp_rcv_space_adjust"),
+        Hook::tracepoint("inet_user", "tcp_rcv_space_adjust").while_counted(UNSURE),
     ];
     let packets = [Hook::cgroup("inet_ingress", "ingress"), Hook::cgroup("inet_egress", "egress")];
     let build = |datagrams: &[Hook], way| {

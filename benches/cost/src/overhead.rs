@@ -2,11 +2,12 @@
 //! The cost of topstat on a host that answers requests: one load with and without it, alternating many times; the CPU time of
 //! a transaction is compared.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
-use topstat_kernel::{Source, find, load};
+use topstat_kernel::{Options as Loading, Source, TableInfo, family_of, find, load_state};
 use topstat_load::{Config, Limits, Load, Plan};
 
 use crate::stats::{Spread, spread};
@@ -41,8 +42,15 @@ fn turn(load: &mut Load, plan: &Plan, options: &Options) -> Result<f64> {
 }
 
 fn attach(delay_ms: u32, names: &[&str]) -> Result<Box<dyn Source>> {
-    let tables: Vec<_> = names.iter().filter_map(|n| find("tcp_v4", n)).collect();
-    Ok(load(&tables, &topstat_kernel::Options { delay_ms, ..topstat_kernel::Options::default() })?)
+    attached(&names.iter().filter_map(|n| find("tcp_v4", n)).collect::<Vec<_>>(), delay_ms)
+}
+
+/// Attaches what these tables of one family need on a host whose connections stay: their owners are known.
+pub fn attached(tables: &[Arc<TableInfo>], delay_ms: u32) -> Result<Box<dyn Source>> {
+    let family = tables.first().and_then(|table| family_of(&table.sample)).context("no family has these tables")?;
+    let state = load_state(&family, tables, &Loading { delay_ms, ..Loading::default() })?;
+    state.calm();
+    Ok(state.reader()?)
 }
 
 /// The setting of a turn: a delay, the tables, and a label.

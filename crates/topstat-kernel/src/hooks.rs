@@ -85,6 +85,8 @@ pub struct Hook {
     pub losing: bool,
     /// The samples that alone need it: it is attached while one of their tables is on. Empty: it is attached always.
     pub only_for: &'static [&'static str],
+    /// The map whose word counts the objects that need it: readers attach it while there are any. See `wanted.rs` of `ranking`.
+    pub while_counted: Option<&'static str>,
     /// It is for kernels that accept this program of `probe.bpf.c`.
     with: Option<&'static str>,
     /// It is for kernels that don't accept this program of `probe.bpf.c`.
@@ -94,7 +96,18 @@ pub struct Hook {
 impl Hook {
     fn new(program: &str, at: At, name: String) -> Self {
         let (program, link) = (program.to_owned(), program.to_owned());
-        Self { program, link, at, place: None, name, losing: false, only_for: &[], with: None, without: None }
+        Self {
+            program,
+            link,
+            at,
+            place: None,
+            name,
+            losing: false,
+            only_for: &[],
+            while_counted: None,
+            with: None,
+            without: None,
+        }
     }
 
     /// A program at a place that it does not name, behind a gate. `event` is the place for people.
@@ -138,6 +151,17 @@ impl Hook {
     #[must_use]
     pub fn only_for(self, samples: &'static [&'static str]) -> Self {
         Self { only_for: samples, ..self }
+    }
+
+    /// This hook, attached only while the word in this map counts objects that need it, and when the programs are loaded.
+    #[must_use]
+    pub fn while_counted(self, word: &'static str) -> Self {
+        Self { while_counted: Some(word), ..self }
+    }
+
+    /// Whether it is attached and detached while its program stays loaded.
+    pub fn comes_and_goes(&self) -> bool {
+        !self.only_for.is_empty() || self.while_counted.is_some()
     }
 
     /// This hook, for kernels that accept a program of `probe.bpf.c`.

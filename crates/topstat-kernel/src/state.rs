@@ -116,6 +116,10 @@ pub trait State: Send + Sync {
     fn keep_pinned(&self) -> Result<bool, Error> {
         Ok(false)
     }
+
+    /// Detaches at once what readers detach when it has not been needed for a while.
+    #[cfg(feature = "bench")]
+    fn calm(&self) {}
 }
 
 /// The settings of a family while no other caller changes them.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use topstat_kernel::{Options, State, load_state, update};
 use topstat_live::attached::Ids;
-use topstat_live::nest::inet;
+use topstat_live::nest::{COMES_AND_GOES, inet};
 use topstat_live::watch::{ENDLESS_MS, everything, table};
 use topstat_live::{Case, Counts, Key, Transport, Watch, Witness, case, note, truth};
 
@@ -248,7 +248,7 @@ fn counts_from_when_it_is_switched_on() {
 
 /// Only a table of TCP is loaded; then a table of UDP is switched on, off, and on.
 fn udp_that_is_switched_on_later() {
-    let own = || Ids::of_process("self").links.len();
+    let own = || Ids::own().attached().iter().filter(|program| *program != COMES_AND_GOES).count();
     let state: Arc<dyn State> = load_state(inet(), &[table(PPS)], &everything()).unwrap_or_else(|e| panic!("{e}"));
     let mut watch = Watch::of(Arc::clone(&state).reader().unwrap());
     let (one, other) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());

@@ -3,8 +3,11 @@
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
+use std::time::Duration;
+
+use topstat_live::nest::COMES_AND_GOES;
 use topstat_live::watch::{Socket, everything};
-use topstat_live::{Case, Key, Netns, Role, Watch, case, cgroup, netns, note};
+use topstat_live::{Case, Key, Nest, Netns, Role, Watch, alone, case, cgroup, eventually, netns, note};
 
 use super::roles::{SIZE, TURNS, answer};
 
@@ -20,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         case!(in_another_network_namespace, Root, Netns; EveryKernel),
         case!(who_sends_datagrams, Root; EveryKernel, Gate),
         case!(who_has_exited_is_still_named, Root),
+        alone!(Attached: reads_are_watched_while_an_owner_is_unknown, Root; OuterKernels),
     ]
 }
 
@@ -256,4 +260,31 @@ fn who_has_exited_is_still_named() {
         topstat_live::eventually(std::time::Duration::from_secs(2), || watch.snapshot(BYTES).find(key).is_none());
     assert!(gone, "its connection has ended, and is shown");
     note(format!("a process that had exited was named; {sent} of its {read} bytes had left by then"));
+}
+
+/// The hook that learns owners passes each call that receives. It goes when all owners are known, and is back when one is not, by
+/// readers alone: the process that has pinned the programs is gone by then.
+fn reads_are_watched_while_an_owner_is_unknown() {
+    let (role, to, acceptor) = inherited_listener();
+    let nest = Nest::new("owners");
+    drop(nest.adopt(&[BYTES], &everything()));
+    let hook = nest.family().join("links").join(COMES_AND_GOES);
+    assert!(hook.exists(), "at first it is there, so that the first snapshot has owners");
+    let mut watch = nest.watch();
+    // Connections of other processes may lack an owner for a while.
+    let is_gone = || {
+        watch.snapshot(BYTES);
+        !hook.exists()
+    };
+    assert!(eventually(Duration::from_secs(60), is_gone), "it stays");
+
+    let (mut client, key) = connected("tl-client", to);
+    speak(&mut client);
+    let first = watch.snapshot(BYTES).get(other(key)).clone();
+    assert!(hook.exists(), "an owner is unknown: {first:?}");
+    assert_ne!(first.pid, Some(acceptor.into()), "a read was seen without the hook");
+    speak(&mut client);
+    assert_owner(watch.snapshot(BYTES).get(other(key)), acceptor, "tl-acceptor");
+    client.finish();
+    role.finish();
 }

@@ -2,7 +2,7 @@
 //! The eBPF objects of this process, found by its descriptors, so that objects of another topstat on the host do not count;
 //! and whether they still exist. Also programs that are detached and attached again without a new load.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
@@ -73,6 +73,14 @@ impl Ids {
         let maps = maps().intersection(&self.maps).copied().collect();
         let links = LinkInfoIter::default().map(|l| l.id).filter(|id| self.links.contains(id)).collect();
         Self { programs, maps, links }
+    }
+
+    /// The names of the programs at the links, one for each link; the kernel keeps 15 bytes of a name.
+    pub fn attached(&self) -> Vec<String> {
+        let programs: HashMap<u32, String> =
+            ProgInfoIter::default().map(|p| (p.id, p.name.to_string_lossy().into_owned())).collect();
+        let links = LinkInfoIter::default().filter(|link| self.links.contains(&link.id));
+        links.filter_map(|link| programs.get(&link.prog_id).cloned()).collect()
     }
 
     /// Whether the sets are empty.

@@ -14,6 +14,9 @@ use crate::watch::table;
 /// The mount point of the BPF file system.
 const MOUNT_POINT: &str = "/sys/fs/bpf";
 
+/// The link that readers attach and detach, as owners of connections are missing: see `Hook::while_counted`.
+pub const COMES_AND_GOES: &str = "inet_user";
+
 /// A directory for pins: see the module.
 pub struct Nest {
     /// The directory.
@@ -106,9 +109,10 @@ impl Nest {
         path.into()
     }
 
-    /// All files in the directory.
+    /// All files in the directory but for the link that comes and goes.
     pub fn files(&self) -> Vec<PathBuf> {
-        crate::attached::pinned().into_iter().filter(|path| path.starts_with(&self.dir)).collect()
+        let link = self.family().join("links").join(COMES_AND_GOES);
+        crate::attached::pinned().into_iter().filter(|path| path.starts_with(&self.dir) && *path != link).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 //! `TOPSTAT_SOAK_SECONDS`: an hour in `make soak`, two minutes in .ci/run.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use topstat_live::attached::Ids;
 use topstat_live::daemon::Place;
 use topstat_live::need::SOAK_SECONDS;
+use topstat_live::nest::COMES_AND_GOES;
 use topstat_live::tree::{Document, Stat};
 use topstat_live::{Busy, Case, Daemon, case, eventually, note};
 
@@ -55,7 +57,11 @@ fn sample(daemon: &Daemon) -> Sample {
 fn pins(place: &Place) -> usize {
     fn count(folder: &std::path::Path) -> usize {
         let Ok(entries) = fs::read_dir(folder) else { return 0 };
-        entries.flatten().map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
+        let number = |path: std::path::PathBuf| match path.is_dir() {
+            true => count(&path),
+            false => usize::from(!path.ends_with(Path::new("links").join(COMES_AND_GOES))),
+        };
+        entries.flatten().map(|entry| number(entry.path())).sum()
     }
     count(&place.pins)
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use topstat_kernel::netstack::{DEFAULT_HZ, Options as Sampling, Sampler};
-use topstat_kernel::{Source, TableInfo, load};
+use topstat_kernel::{Source, TableInfo};
 
 use super::hooks;
 use super::module::Module;
 use super::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
+use crate::overhead::attached;
 
 /// An interval longer than any measurement: no table is read.
 const NEVER_S: &str = "86400";
@@ -172,9 +173,8 @@ pub enum Held {
 const UDP: &str = "TOPSTAT_UDP";
 
 fn topstat_with(which: Tables, delay_ms: u32) -> Result<Held> {
-    let options = topstat_kernel::Options { delay_ms, ..topstat_kernel::Options::default() };
     // One family is loaded at a time.
-    let sources = which.families().iter().map(|family| Ok(load(&which.of(family), &options)?));
+    let sources = which.families().iter().map(|family| attached(&which.of(family), delay_ms));
     Ok(Held::Topstat { _sources: sources.collect::<Result<_>>()? })
 }
 

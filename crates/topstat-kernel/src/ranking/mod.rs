@@ -18,6 +18,7 @@ mod rows;
 mod settings;
 mod settler;
 mod tables;
+mod wanted;
 
 use std::collections::HashMap;
 use std::mem::size_of;
@@ -46,6 +47,7 @@ use doubts::Doubts;
 use ended::Ended;
 use settings::{Locked, SharedSettings};
 use settler::{Settled, Settler};
+use wanted::Wanted;
 
 /// The losses that the latest snapshot of each table has reported.
 struct ReportedLosses {
@@ -76,10 +78,12 @@ pub struct Ranking {
     ended: Option<Ended>,
     /// See [`Doubt::refused`](crate::family::Doubt::refused).
     doubts: Option<Doubts>,
+    /// The hooks that readers attach and detach.
+    wanted: Vec<Wanted>,
     attached: Box<dyn Attached>,
 }
 
-/// Attached programs. Some of them come and go: see [`Hook::only_for`].
+/// Attached programs. Some of them come and go: see [`Hook::comes_and_goes`].
 pub trait Attached: Send + Sync {
     /// Attaches a program, unless it is attached.
     fn attach(&self, hook: &Hook) -> Result<(), Error>;
@@ -135,6 +139,7 @@ impl Ranking {
             settings: of.settings(&maps, shared)?,
             ended: Ended::of(&maps, of.build().keeps)?,
             doubts: Doubts::of(&maps, of.ranked.doubt)?,
+            wanted: Wanted::of(of.hooks(), &maps)?,
             of: of.clone(),
             maps,
             programs,
@@ -200,8 +205,10 @@ impl Ranking {
         self.settler.prepare(&self.maps)
     }
 
-    /// Pushes pending amounts, if the programs of one of these banks leave any: see [`Settler::run`].
+    /// Pushes pending amounts, if the programs of one of these banks leave any: see [`Settler::run`]. Attaches and detaches the hooks
+    /// that objects need at times.
     pub fn settle(&self, banks: impl IntoIterator<Item = BankId>) -> Result<Settled, Error> {
+        self.wanted.iter().for_each(|hook| hook.follow(&*self.attached));
         match banks.into_iter().any(|bank| self.settler.is_for(bank)) {
             true => self.settler.run(&self.maps),
             false => Ok(Settled::NothingPending),
@@ -298,6 +305,11 @@ impl State for Ranking {
         let locked = self.settings.lock()?;
         self.settings.lock_by(&locked, &self.attached.pin_again()?)?;
         Ok(true)
+    }
+
+    #[cfg(feature = "bench")]
+    fn calm(&self) {
+        self.wanted.iter().for_each(|hook| hook.calm(&*self.attached));
     }
 }
 

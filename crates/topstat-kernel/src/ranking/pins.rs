@@ -246,8 +246,8 @@ impl Pinned {
                     (Some(link.info().map_err(|e| unusable(self.dir.path(), &e))?.prog_id), Some(id))
                 }
                 Some((_, id)) => (None, Some(id)),
-                // A program that only some tables need waits, pinned, until a table needs it.
-                None if hook.only_for.is_empty() => (None, None),
+                // A program that comes and goes waits, pinned, until it is needed.
+                None if !hook.comes_and_goes() => (None, None),
                 None if hook.at == At::Gate => (self.id_of(&hook.enter())?, self.id_of(&hook.program)?),
                 None => (None, self.id_of(&hook.program)?),
             };
@@ -329,7 +329,7 @@ impl Pinned {
 
     fn fill(&self, loaded: &Loaded, pins: &Pins, tables: &[Arc<TableInfo>]) -> Result<(), Error> {
         self.pin_maps(&loaded.object)?;
-        for hook in self.of.hooks().iter().filter(|hook| !hook.only_for.is_empty()) {
+        for hook in self.of.hooks().iter().filter(|hook| hook.comes_and_goes()) {
             self.keep_ready(loaded, hook)?;
         }
         loaded.begin(tables, |hook| self.attach(loaded, hook))?;
@@ -344,7 +344,7 @@ impl Pinned {
         let build_now = pins.build_of(made.observer);
         let hooks = self.of.hooks();
         let links = hooks.iter().map(|hook| self.link(hook)).collect::<Result<Vec<_>, _>>()?;
-        let needed = self.needed(&hooks)?;
+        let needed = self.needed(&hooks, &links)?;
         let surplus = self.surplus(&hooks)?;
         let is_whole = needed.iter().zip(&links).all(|(is_needed, link)| link.is_some() || !is_needed);
         if build(&self.dir).is_some_and(|b| b == build_now) && is_whole && surplus.is_empty() {
@@ -383,9 +383,11 @@ impl Pinned {
         Ok(true)
     }
 
-    /// Whether each hook has to be attached, by the settings of tables.
-    fn needed(&self, hooks: &[Hook]) -> Result<Vec<bool>, Error> {
-        let settings = self.of.settings(&self.maps()?, None)?;
+    /// Whether each hook has to be attached, by the settings of tables and by the objects that need it. A hook that objects have
+    /// needed, and which readers have not detached yet, still has to be.
+    fn needed(&self, hooks: &[Hook], links: &[Option<(Link, u32)>]) -> Result<Vec<bool>, Error> {
+        let maps = self.maps()?;
+        let settings = self.of.settings(&maps, None)?;
         let on: Vec<String> = self
             .of
             .family
@@ -393,7 +395,11 @@ impl Pinned {
             .into_iter()
             .filter_map(|table| settings.get(self.of.place(&table).ok()?).counts().then(|| table.sample.clone()))
             .collect();
-        Ok(hooks.iter().map(|hook| hook.is_needed(|sample| on.iter().any(|name| name == sample))).collect())
+        let is_counted = |hook: &Hook| hook.while_counted.is_none_or(|word| maps.number(word) != Some(0));
+        let is_needed = |(hook, link): (&Hook, &Option<(Link, u32)>)| {
+            hook.is_needed(|sample| on.iter().any(|name| name == sample)) && (link.is_some() || is_counted(hook))
+        };
+        Ok(hooks.iter().zip(links).map(is_needed).collect())
     }
 
     /// A pinned program.
@@ -402,6 +408,11 @@ impl Pinned {
         let Some(file) = programs.pinned(name)? else { return Ok(None) };
         let program = libbpf_rs::Program::fd_from_pinned_path(file.object());
         program.map(Some).map_err(|e| unusable(file.path(), &e))
+    }
+
+    /// The pinned program that is attached at a hook: the gate's program, if it has a gate.
+    fn attachable(&self, hook: &Hook) -> Result<Option<OwnedFd>, Error> {
+        self.pinned_program(&if hook.at == At::Gate { hook.enter() } else { hook.program.clone() })
     }
 
     /// The id of a pinned program.
@@ -424,9 +435,9 @@ impl Attached for Pinned {
         if self.link(hook)?.is_some() {
             return Ok(());
         }
-        let name = if hook.at == At::Gate { hook.enter() } else { hook.program.clone() };
-        let missing = || unusable(&self.dir.path_of(PROGRAMS).join(&name), &"it is not there");
-        let program = self.pinned_program(&name)?.ok_or_else(missing)?;
+        let missing =
+            || unusable(&self.dir.path_of(PROGRAMS).join(&hook.program), &"it is not there, or its gate's program");
+        let program = self.attachable(hook)?.ok_or_else(missing)?;
         if let Some(lacks) = hooks::lacks(hook.at) {
             return Err(Error::Kernel {
                 what: format!("attach {} ({})", hook.program, hook.name),
@@ -442,9 +453,10 @@ impl Attached for Pinned {
         links.pin(link.as_fd(), &hook.link).map_err(|e| cannot_pin(&links.path_of(&hook.link), &e))
     }
 
-    /// A process detaches only what it may attach again: the daemon has given that up, and would not get the program back.
+    /// A process detaches only what can be attached again. The daemon may have given that up, and would not get the program back;
+    /// and a build that never detached the hook has not pinned its gate's program.
     fn detach(&self, hook: &Hook) -> Result<(), Error> {
-        if hooks::lacks(hook.at).is_some() {
+        if hooks::lacks(hook.at).is_some() || self.attachable(hook)?.is_none() {
             return Ok(());
         }
         self.dir.make(LINKS)?.remove_tree(&hook.link, &mut Vec::new())

@@ -65,7 +65,7 @@ impl Pinned {
         links.remove_tree(&hook.link, &mut Vec::new())?;
         let link = loaded.attach(hook)?;
         links.pin(link.as_fd(), &hook.link).map_err(|e| cannot_pin(&links.path_of(&hook.link), &e))?;
-        if hook.only_for.is_empty() { self.pin_program(loaded, &hook.program) } else { self.keep_ready(loaded, hook) }
+        if hook.comes_and_goes() { self.keep_ready(loaded, hook) } else { self.pin_program(loaded, &hook.program) }
     }
 
     /// Pins a program that comes and goes, so that it can be attached later: behind its gate, if it has one.
