@@ -137,19 +137,14 @@ TS_INLINE u64 records_since(const struct record *r, const struct records_counts 
 	return part ? records_more(r->resent, now->resent, of) : 0;
 }
 
-/* The marks that records_marks() makes: their bits, and the number of the newest one. */
-#define RECORDS_MARKS(bits, newest) ((bits) << 4 | (newest))
-
-TS_INLINE void records_marks_of(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of, u32 which)
+/* Without a branch for marks that do not count: the verifier would check each combination of them. */
+TS_INLINE void records_marks_of(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of)
 {
 	struct ts_mark *m;
 	struct record *r;
-	u32 age, i;
+	u32 i;
 
-	for (age = 0; age < TS_MARKS; age++) {
-		if (!(which >> (age + 4) & 1))
-			continue;
-		i = ts_mark_index(which & 15, age);
+	for (i = 0; i < TS_MARKS; i++) {
 		r = records_at(g, i);
 		m = ts_window_place(w, TS_MARK_FIRST + i);
 		m->sum[0] = (RECORDS_BASE - records_since(r, now, of, 0)) << 8 | (r->bytes[0] & 255);
@@ -161,16 +156,16 @@ TS_INLINE void records_marks_of(struct ts_window *w, const struct record_ring *g
  * Make a window's marks from the records. A separate function, for the verifier, with a loop for each counter, for its speed:
  * readers spend much of their time here.
  */
-TS_GLOBAL_FN int records_marks(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of, u32 which)
+TS_GLOBAL_FN int records_marks(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of)
 {
 	if (!w || !g || !now)
 		return 0;
 	if (of == RECORDS_PACKETS)
-		records_marks_of(w, g, now, RECORDS_PACKETS, which);
+		records_marks_of(w, g, now, RECORDS_PACKETS);
 	else if (of == RECORDS_BYTES)
-		records_marks_of(w, g, now, RECORDS_BYTES, which);
+		records_marks_of(w, g, now, RECORDS_BYTES);
 	else
-		records_marks_of(w, g, now, RECORDS_RESENT, which);
+		records_marks_of(w, g, now, RECORDS_RESENT);
 	return 0;
 }
 
@@ -210,8 +205,8 @@ TS_INLINE int records_window(struct ts_window *w, const struct record_ring *g, c
 		return TS_COPY_BUSY;
 	ts_rmb(); /* pairs with records_add() */
 	number = slide & TS_SLIDE_NUMBER;
+	records_marks(w, g, now, of);
 	marks = records_counted(g, number, ts_done_marks(done) & TS_MARKS_ALL, c, length, since);
-	records_marks(w, g, now, of, RECORDS_MARKS(marks, (u32)(number % TS_MARKS)));
 	ts_rmb(); /* pairs with records_add() */
 	if (ts_read(g->done) != done || ts_read(g->slide) != slide)
 		return TS_COPY_BUSY;

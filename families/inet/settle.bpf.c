@@ -212,11 +212,9 @@ TS_GLOBAL_FN int inet_value(struct record_ring *g, u32 sample, u32 table)
 		return 0;
 	h->used = 1;
 	behind = tick->slide > s->window.slide ? tick->slide - s->window.slide : 0;
-	for (age = 0; age <= TS_SLIDES && (given[0] < untaken[0] || given[1] < untaken[1]); age++) {
-		if (!(ts_done_marks(s->window.done) >> age & 1))
-			continue;
-		part[0] = given[0] < untaken[0] ? records_share(&s->window, age, 0, untaken[0], &given[0]) : 0;
-		part[1] = given[1] < untaken[1] ? records_share(&s->window, age, 1, untaken[1], &given[1]) : 0;
+	for (age = 0; age <= TS_SLIDES; age++) {
+		part[0] = records_share(&s->window, age, 0, untaken[0], &given[0]);
+		part[1] = records_share(&s->window, age, 1, untaken[1], &given[1]);
 		ago = behind + age;
 		if (!(part[0] | part[1]) || ago > TS_SLIDES)
 			continue;

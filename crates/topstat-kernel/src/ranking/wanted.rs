@@ -29,10 +29,11 @@ pub struct Wanted {
     seen: Mutex<Seen>,
 }
 
-/// What a process has seen of the need, and done.
+/// What a process has seen of the need, and done. The hook is attached when the programs are loaded.
+#[derive(Default)]
 struct Seen {
-    /// The last time that an object needed the hook.
-    needed: Instant,
+    /// The last time that an object needed the hook, or the first read.
+    needed: Option<Instant>,
     /// The last time that the hook was certainly attached, since an object needs it.
     attached: Option<Instant>,
     /// It was detached since an object needed it.
@@ -47,15 +48,10 @@ enum Step {
 }
 
 impl Seen {
-    /// The hook is attached when the programs are loaded, and is left for a while.
-    fn new(now: Instant) -> Self {
-        Self { needed: now, attached: None, is_detached: false }
-    }
-
     /// What is to be done where `count` objects need the hook.
     fn next(&mut self, count: u64, now: Instant) -> Step {
         if count > 0 {
-            self.needed = now;
+            self.needed = Some(now);
             self.is_detached = false;
             if self.attached.is_some_and(|at| now.duration_since(at) < LOOK) {
                 return Step::Leave;
@@ -63,7 +59,8 @@ impl Seen {
             self.attached = Some(now);
             return Step::Attach;
         }
-        if self.is_detached || now.duration_since(self.needed) < CALM {
+        let needed = *self.needed.get_or_insert(now);
+        if self.is_detached || now.duration_since(needed) < CALM {
             return Step::Leave;
         }
         self.attached = None;
@@ -81,7 +78,7 @@ impl Wanted {
         let mut wanted = Vec::new();
         for hook in hooks {
             let Some(map) = hook.while_counted.and_then(|word| maps.get(word)) else { continue };
-            wanted.push(Self { count: Shared::new(map)?, hook, seen: Mutex::new(Seen::new(Instant::now())) });
+            wanted.push(Self { count: Shared::new(map)?, hook, seen: Mutex::default() });
         }
         Ok(wanted)
     }
@@ -95,7 +92,8 @@ impl Wanted {
     /// As after a while without objects that need it.
     #[cfg(feature = "bench")]
     pub fn calm(&self, attached: &dyn Attached) {
-        self.follow_at(Instant::now() + CALM, attached);
+        let now = Instant::now();
+        [now, now + CALM].into_iter().for_each(|now| self.follow_at(now, attached));
     }
 
     fn follow_at(&self, now: Instant, attached: &dyn Attached) {
@@ -116,7 +114,7 @@ mod tests {
     #[test]
     fn a_hook_is_attached_while_objects_need_it_and_some_time_longer() {
         let begun = Instant::now();
-        let mut seen = Seen::new(begun);
+        let mut seen = Seen::default();
         let mut at = |ms: u64, count: u64| seen.next(count, begun + Duration::from_millis(ms));
         assert_eq!(at(0, 0), Step::Leave, "it is attached when the programs are loaded");
         assert_eq!(at(4999, 0), Step::Leave);
