@@ -153,8 +153,8 @@ TS_INLINE void records_marks_of(struct ts_window *w, const struct record_ring *g
 }
 
 /*
- * Make a window's marks from the records. A separate function, for the verifier, with a loop for each counter, for its speed:
- * readers spend much of their time here.
+ * Make a window's marks from the records. A separate function, for the verifier. It has a loop for each counter, so that the marks
+ * need no branch by counter.
  */
 TS_GLOBAL_FN int records_marks(struct ts_window *w, const struct record_ring *g, const struct records_counts *now, u32 of)
 {

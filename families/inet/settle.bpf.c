@@ -187,7 +187,7 @@ TS_GLOBAL_FN int inet_value(struct record_ring *g, u32 sample, u32 table)
 	tick = &s->tick[sample][table];
 	untaken[0] = inet_more_of(&s->more, table, 0);
 	untaken[1] = inet_more_of(&s->more, table, 1);
-	/* Most connections send nothing again: this spares a third of the time of a connection. */
+	/* Most connections send nothing again: their window in that table need not be made. */
 	if (!(untaken[0] | untaken[1]) && records_are_still(g, &s->now, table, inet_tag(c, sample))) {
 		s->value[table] = 0;
 		s->known |= 1U << table;

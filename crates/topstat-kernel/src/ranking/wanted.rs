@@ -83,8 +83,8 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// Attaches or detaches the hook, as the number of objects asks for. A failure is no error of the read: the rows show the
-    /// owners that are known, and a later read tries again.
+    /// Attaches or detaches the hook, as the number of objects asks for. A failure is no error of the read: without the hook the rows
+    /// show the owners that are known, and a later read tries again; a hook that stays costs time alone.
     pub fn follow(&self, attached: &dyn Attached) {
         self.follow_at(Instant::now(), attached);
     }
