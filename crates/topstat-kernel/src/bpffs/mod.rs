@@ -275,15 +275,20 @@ impl Locked {
         &self.dir
     }
 
-    /// An empty directory to pin a family's state in. It gets its name by a rename, once its content is complete.
+    /// An empty directory to pin a family's state in. It gets its name by a rename, once its content is complete. If it can't be made
+    /// whole, none is left.
     pub fn make_partial(&self, abi: &Dir, family: &str) -> Result<Dir, Error> {
         let partial = partial(family);
         abi.remove_tree(&partial, &mut Vec::new())?;
-        let made = abi.make(&partial)?;
-        for part in [MAPS, LINKS, PROGRAMS] {
-            made.make(part)?;
-        }
-        Ok(made)
+        let whole = || {
+            let made = abi.make(&partial)?;
+            [MAPS, LINKS, PROGRAMS].into_iter().try_for_each(|part| made.make(part).map(drop))?;
+            Ok(made)
+        };
+        whole().inspect_err(|_| {
+            // The first error says more than an error of the removal.
+            let _ = abi.remove_tree(&partial, &mut Vec::new());
+        })
     }
 
     /// Removes a family's state. Its name is removed first, in one step.
