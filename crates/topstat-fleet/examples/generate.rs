@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writes the sealed records of a fleet, for measurements: `generate DIR HOSTS ROWS`.
+//! Writes the sealed records of a fleet, for measurements: `generate DIR HOSTS ROWS [SNAPSHOTS]`.
 //!
 //! Each host runs 300 of 2,000 services, whose traffic falls as 1/n, and 40 containers of its own. It records one snapshot shortly
-//! before 2026-11-25T03:12:00Z.
+//! before 2026-11-25T03:12:00Z, or several snapshots, 10 s apart, up to that time.
 
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -17,6 +17,7 @@ use topstat_model::{
 const SERVICES: u64 = 2000;
 const HERE: usize = 300;
 const CONTAINERS: u64 = 40;
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Numbers that look random, and are equal in each run.
 struct Chance(u64);
@@ -44,8 +45,10 @@ fn shape(_: &str, _: &str) -> Option<Shape> {
     Some(Shape { columns: columns(), value_name: "bps".into(), stored: Some(stored) })
 }
 
-fn snapshot(host: u64, rows: usize) -> Snapshot {
+/// The snapshot that is `before` snapshots before the last.
+fn snapshot(host: u64, rows: usize, before: u32) -> Snapshot {
     let mut chance = Chance(host);
+    let offset = chance.below(10_000);
     let mut objects = std::collections::BTreeMap::new();
     while objects.len() < HERE {
         // Popular services run on more hosts.
@@ -56,7 +59,10 @@ fn snapshot(host: u64, rows: usize) -> Snapshot {
     for container in 0..CONTAINERS {
         objects.insert((container, true), 20_000 + chance.below(400_000));
     }
-    let mut objects: Vec<_> = objects.into_iter().map(|(object, value)| (value, object)).collect();
+    // Up to a quarter more or less than in the last snapshot.
+    let mut chance = Chance(host ^ u64::from(before) << 32);
+    let mut now = |value: u64| if before == 0 { value } else { value - value / 4 + chance.below(value / 2) };
+    let mut objects: Vec<_> = objects.into_iter().map(|(object, value)| (now(value), object)).collect();
     objects.sort_unstable_by(|a, b| b.cmp(a));
     let total: u64 = objects.iter().map(|(value, _)| value).sum();
     let count = objects.len() as u64;
@@ -83,7 +89,7 @@ fn snapshot(host: u64, rows: usize) -> Snapshot {
     let further = ["crowded", "skipped", "opaque", "full", "unseen"].map(|name| (name.into(), 0)).to_vec();
     let lost = Lost { further, ..Lost::default() };
     Snapshot {
-        time: UNIX_EPOCH + Duration::from_secs(1_795_576_320) - Duration::from_millis(chance.below(10_000)),
+        time: UNIX_EPOCH + Duration::from_secs(1_795_576_320) - Duration::from_millis(offset) - INTERVAL * before,
         sample: "net_cgroups".into(),
         table: "bps".into(),
         kind: TableType::Dynamic,
@@ -111,17 +117,25 @@ fn snapshot(host: u64, rows: usize) -> Snapshot {
 
 fn main() {
     let arguments: Vec<_> = std::env::args().collect();
-    let [_, dir, hosts, rows] = &arguments[..] else { panic!("usage: generate DIR HOSTS ROWS") };
+    let (dir, hosts, rows, snapshots) = match &arguments[..] {
+        [_, dir, hosts, rows] => (dir, hosts, rows, "1"),
+        [_, dir, hosts, rows, snapshots] => (dir, hosts, rows, snapshots.as_str()),
+        _ => panic!("usage: generate DIR HOSTS ROWS [SNAPSHOTS]"),
+    };
     let (hosts, rows): (u64, usize) = (hosts.parse().expect("a number"), rows.parse().expect("a number"));
+    let snapshots: u32 = snapshots.parse().expect("a number");
     let root = Root::make(Path::new(dir)).expect("a directory");
     let second = Duration::from_secs(1);
-    let options = TableOptions { interval: 10 * second, rows, fine_interval: second, seal_every: HOUR };
+    let options = TableOptions { interval: INTERVAL, rows, fine_interval: second, seal_every: HOUR };
     for host in 0..hosts {
         let place = Place { host: format!("h{host:05}"), sample: "net_cgroups".into(), table: "bps".into() };
         let mut table = Table::open(&root, place, options, Duration::ZERO).expect("a table");
-        let snapshot = snapshot(host, rows);
-        let over = snapshot.time + 3600 * second;
-        table.coarse(snapshot).expect("a record");
+        let mut over = UNIX_EPOCH;
+        for before in (0..snapshots).rev() {
+            let snapshot = snapshot(host, rows, before);
+            over = snapshot.time + 3600 * second;
+            table.coarse(snapshot).expect("a record");
+        }
         table.pause().expect("a whole log");
         for log in table.to_seal(over).expect("a log") {
             table.seal(&log, &shape, &Privacy::default()).expect("a sealed file");

@@ -16,11 +16,46 @@
 //! each object is on one host, the largest B1.
 //!
 //! The first k objects are the top k if the k-th lower bound is at least the upper bound of each further object, shown or not.
+//!
+//! Of several snapshots of a host the mean counts ([`HostMean`]):
+//!
+//! - B4 the lower bound is the mean of the rows, rounded down, with 0 for a snapshot without a row; the upper bound is the mean of
+//!   the upper bounds, rounded up.
+
+use std::collections::HashMap;
 
 use topstat_model::Reach;
 
 /// The most places that are proven or shown. Further objects count as others.
 pub const MOST_PLACES: usize = 1000;
+
+/// The values of a host.
+pub trait Host {
+    /// The sum of all pushes.
+    fn total(&self) -> u64;
+
+    /// The most that an object without a row has: B1, B2.
+    fn hidden(&self, reach: Reach) -> u64;
+
+    /// What is known of each row's object. Several rows may be of one object.
+    fn parts(&self, reach: Reach) -> impl Iterator<Item = Part>;
+}
+
+/// What a host says of an object that it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The object's number, below the number of objects.
+    pub object: u32,
+    /// Whether the object may be on other hosts, too.
+    pub spans: bool,
+    /// The least that it has there.
+    pub value: u64,
+    /// The most that it has there in addition. It counts once, whatever the number of the object's rows.
+    pub further: u64,
+    /// What of [`Host::hidden`] is no more than a bound of other objects: all of it in one snapshot, and in a mean the share of the
+    /// snapshots that show the object. It counts once, too.
+    pub hidden: u64,
+}
 
 /// The last snapshot of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,8 +113,11 @@ pub struct Top {
     pub unseen: u64,
 }
 
-impl HostTop {
-    /// B1, B2
+impl Host for HostTop {
+    fn total(&self) -> u64 {
+        self.total
+    }
+
     fn hidden(&self, reach: Reach) -> u64 {
         if reach == Reach::Part || self.doubt || self.proven == 0 {
             return self.other;
@@ -88,9 +126,99 @@ impl HostTop {
         proven.min().map_or(self.other, |least| least.min(self.other))
     }
 
-    /// B3
-    fn further(&self, reach: Reach) -> u64 {
-        if reach == Reach::Part || self.doubt { self.other } else { 0 }
+    fn parts(&self, reach: Reach) -> impl Iterator<Item = Part> {
+        let hidden = self.hidden(reach);
+        // B3
+        let further = if reach == Reach::Part || self.doubt { self.other } else { 0 };
+        let part =
+            move |row: &HostRow| Part { object: row.object, spans: row.spans, value: row.value, further, hidden };
+        self.rows.iter().map(part)
+    }
+}
+
+/// The sums of a host's snapshots. A sum that does not fit is [`u64::MAX`], and so are the upper bounds that it is a part of.
+#[derive(Clone, Debug, Default)]
+pub struct HostSums {
+    snapshots: u64,
+    total: u64,
+    hidden: u64,
+    objects: HashMap<u32, ObjectSums, foldhash::fast::RandomState>,
+}
+
+/// The sums of an object over the snapshots of a host that show it.
+#[derive(Clone, Copy, Debug, Default)]
+struct ObjectSums {
+    spans: bool,
+    value: u64,
+    further: u64,
+    hidden: u64,
+    /// The snapshot that was added last.
+    last: u64,
+}
+
+impl HostSums {
+    /// Adds a snapshot.
+    pub fn add(&mut self, snapshot: &HostTop, reach: Reach) {
+        self.snapshots += 1;
+        self.total = self.total.saturating_add(snapshot.total);
+        self.hidden = self.hidden.saturating_add(snapshot.hidden(reach));
+        for part in snapshot.parts(reach) {
+            let sums = self.objects.entry(part.object).or_default();
+            sums.value = sums.value.saturating_add(part.value);
+            sums.spans |= part.spans;
+            if sums.last != self.snapshots {
+                sums.last = self.snapshots;
+                sums.further = sums.further.saturating_add(part.further);
+                sums.hidden = sums.hidden.saturating_add(part.hidden);
+            }
+        }
+    }
+
+    /// The mean: B4. `None` if there is no snapshot.
+    pub fn mean(self) -> Option<HostMean> {
+        let snapshots = self.snapshots;
+        let least = |sum: u64| sum.checked_div(snapshots);
+        let most = |sum: u64| if sum == u64::MAX { sum } else { sum.div_ceil(snapshots) };
+        let (total, hidden) = (least(self.total)?, most(self.hidden));
+        let part = |(object, sums): (u32, ObjectSums)| {
+            let value = sums.value / snapshots;
+            // An object of this host alone may be hidden in the snapshots that do not show it.
+            let elsewhere = match self.hidden {
+                _ if sums.spans => 0,
+                u64::MAX => u64::MAX,
+                hidden => hidden - sums.hidden,
+            };
+            let most = most(sums.value.saturating_add(sums.further).saturating_add(elsewhere));
+            Part { object, spans: sums.spans, value, further: most - value, hidden: sums.hidden / snapshots }
+        };
+        Some(HostMean { snapshots, total, hidden, parts: self.objects.into_iter().map(part).collect() })
+    }
+}
+
+/// The mean of a host's snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostMean {
+    /// The number of snapshots.
+    pub snapshots: u64,
+    /// The mean of the totals.
+    pub total: u64,
+    /// The mean of B1 or B2.
+    pub hidden: u64,
+    /// One of each object, in any order.
+    pub parts: Vec<Part>,
+}
+
+impl Host for HostMean {
+    fn total(&self) -> u64 {
+        self.total
+    }
+
+    fn hidden(&self, _: Reach) -> u64 {
+        self.hidden
+    }
+
+    fn parts(&self, _: Reach) -> impl Iterator<Item = Part> {
+        self.parts.iter().copied()
     }
 }
 
@@ -108,9 +236,9 @@ struct Sum {
 
 /// The top over these hosts, of the objects that are wanted. `objects` is the number of objects; `order` compares those with equal
 /// lower bounds.
-pub fn top(
+pub fn top<H: Host>(
     reach: Reach,
-    hosts: &[HostTop],
+    hosts: &[H],
     objects: usize,
     wanted: &dyn Fn(u32) -> bool,
     order: &dyn Fn(u32, u32) -> std::cmp::Ordering,
@@ -118,19 +246,19 @@ pub fn top(
     let mut sums = vec![Sum::default(); objects];
     let (mut total, mut hidden_all, mut hidden_most) = (0_u64, 0_u64, 0);
     for (number, host) in (1..).zip(hosts) {
-        let (hidden, further) = (host.hidden(reach), host.further(reach));
-        total = total.saturating_add(host.total);
+        let hidden = host.hidden(reach);
+        total = total.saturating_add(host.total());
         hidden_all = hidden_all.saturating_add(hidden);
         hidden_most = hidden_most.max(hidden);
-        for row in &host.rows {
-            let Some(sum) = sums.get_mut(row.object as usize) else { continue };
-            sum.lower = sum.lower.saturating_add(row.value);
-            sum.spans |= row.spans;
+        for part in host.parts(reach) {
+            let Some(sum) = sums.get_mut(part.object as usize) else { continue };
+            sum.lower = sum.lower.saturating_add(part.value);
+            sum.spans |= part.spans;
             if sum.last != number {
                 sum.last = number;
                 sum.hosts += 1;
-                sum.further = sum.further.saturating_add(further);
-                sum.hidden_here = sum.hidden_here.saturating_add(hidden);
+                sum.further = sum.further.saturating_add(part.further);
+                sum.hidden_here = sum.hidden_here.saturating_add(part.hidden);
             }
         }
     }
@@ -204,6 +332,34 @@ mod tests {
         // Amounts without an object may belong to each object of their host.
         hosts[0].doubt = true;
         assert_eq!(bounds(Reach::Local, &hosts).0[0], (0, 90, 160));
+    }
+
+    #[test]
+    fn a_mean_counts_snapshots_without_a_row_as_hidden() {
+        let snapshots = [host(&[(0, 90), (1, 50)], 70, 2), host(&[(1, 41)], 10, 1)];
+        let mean = |spans: bool| {
+            let mut sums = HostSums::default();
+            for mut snapshot in snapshots.clone() {
+                snapshot.rows.iter_mut().for_each(|row| row.spans = spans);
+                sums.add(&snapshot, Reach::Spanning);
+            }
+            sums.mean().unwrap()
+        };
+        // (50 + 10) / 2 is hidden; the first object is at 90 in one snapshot, and at 10 at most in the other.
+        let other = host(&[(2, 30)], 0, 1);
+        for (spans, rows) in
+            [(true, vec![(0, 45, 50), (1, 45, 46), (2, 30, 60)]), (false, vec![(0, 45, 50), (1, 45, 46), (2, 30, 30)])]
+        {
+            let mut beside = HostSums::default();
+            let mut other = other.clone();
+            other.rows[0].spans = spans;
+            beside.add(&other, Reach::Spanning);
+            let mean = mean(spans);
+            assert_eq!((mean.snapshots, mean.hidden, mean.total), (2, 30, 130));
+            let top = top(Reach::Spanning, &[mean, beside.mean().unwrap()], 3, &|_| true, &|a, b| a.cmp(&b));
+            assert_eq!(top.rows.iter().map(|row| (row.object, row.lower, row.upper)).collect::<Vec<_>>(), rows);
+        }
+        assert_eq!(HostSums::default().mean(), None);
     }
 
     #[test]

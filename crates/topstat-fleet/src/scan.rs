@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last snapshot of each host in a window of time.
+//! The last snapshot of each host in a window of time, or the mean of all.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -12,19 +12,21 @@ use topstat_history::sealed::{About, Sealed};
 use topstat_history::{Error, Root};
 use topstat_model::{Field, FleetKey, Reach, Row, Snapshot};
 
-use crate::bounds::{HostRow, HostTop};
+use crate::bounds::{HostMean, HostRow, HostTop};
 use crate::files::{self, TableFile};
 
 mod cells;
+mod kept;
 
 use cells::{FileCells, Names, is_static};
+use kept::{Kept, Last, Mean, Meets};
 
 /// Between the columns of an object's name.
 pub const BETWEEN: char = '\t';
 /// The name of a column without a value.
 pub const NONE: &str = "-";
 
-/// The window of time: after `from`, up to `at`. The last snapshot of each host in it counts.
+/// The window of time: after `from`, up to `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Its beginning, which is not in it.
@@ -35,11 +37,11 @@ pub struct Window {
 
 /// What was found.
 #[derive(Debug)]
-pub struct Scan {
+pub struct Scan<H = HostTop> {
     /// The columns that name an object, and how far they reach.
     pub key: FleetKey,
     /// The hosts with a snapshot in the window.
-    pub hosts: Vec<HostTop>,
+    pub hosts: Vec<H>,
     /// Their names.
     pub names: Vec<String>,
     /// The names of the objects: the values of the key's columns with [`BETWEEN`] between them. If an object exists on one host,
@@ -58,7 +60,7 @@ fn field(row: &Row, column: Option<usize>) -> Option<&Field> {
 
 /// The amounts in the present snapshots of hosts.
 pub struct Present {
-    state: State,
+    state: State<Last>,
     /// The period of each host's table, in ms.
     periods: Vec<u32>,
 }
@@ -89,7 +91,7 @@ impl Present {
         let doubt = snapshot.lost.counters().any(|(name, count)| WITHOUT_OBJECT.contains(&name) && count > 0);
         let (total, other, proven) = (snapshot.total, snapshot.other, snapshot.proven.into());
         let top = HostTop { total, other, proven, doubt, rows };
-        state.hosts.push(Host { name: host.to_owned(), time: Some(0), file: 0, top });
+        state.hosts.push(Host { name: host.to_owned(), kept: Last::from(top) });
         self.periods.push(snapshot.period_ms);
     }
 
@@ -120,6 +122,7 @@ pub struct Table<'r> {
     files: Vec<(&'r Root, TableFile)>,
     key: Option<FleetKey>,
     columns: Vec<String>,
+    has_running_totals: bool,
 }
 
 impl<'r> Table<'r> {
@@ -134,13 +137,15 @@ impl<'r> Table<'r> {
         for root in roots {
             found.extend(files::files(root, name)?.into_iter().map(|file| (root, file)));
         }
-        let mut table = Self { name: name.to_owned(), files: found, key: known, columns: vec![] };
+        let mut table =
+            Self { name: name.to_owned(), files: found, key: known, columns: vec![], has_running_totals: false };
         // Any readable file has the columns, and one of this version the key; the last ones are the newest.
         for (root, file) in table.files.iter().rev() {
             let Ok(sealed) = root.read(&file.path).and_then(Sealed::open) else { continue };
             let about = sealed.about();
             table.columns = about.columns.iter().map(|column| column.name.clone()).collect();
             table.key = about.key.clone().or(table.key.take());
+            table.has_running_totals = sealed.groups() > 0 && is_static(&sealed, 0, 0).unwrap_or(false);
             break;
         }
         Ok(table)
@@ -154,6 +159,11 @@ impl<'r> Table<'r> {
     /// The columns of the table's objects.
     pub fn columns(&self) -> &[String] {
         &self.columns
+    }
+
+    /// Whether the values of the last file are running totals, which have no mean.
+    pub fn has_running_totals(&self) -> bool {
+        self.has_running_totals
     }
 
     /// The files.
@@ -196,17 +206,26 @@ impl<'r> Table<'r> {
     }
 
     /// Reads the last snapshot of each host in a window, by this key; by a part, if a host hides a column of the key.
-    pub fn scan(&self, mut key: FleetKey, window: Window) -> Scan {
-        if let Some(scan) = self.scan_by(&key, window) {
+    pub fn scan(&self, key: FleetKey, window: Window) -> Scan {
+        self.read::<Last>(key, window)
+    }
+
+    /// Reads the mean of each host's snapshots in a window. A file with running totals is a fault. Else as [`scan`](Self::scan).
+    pub fn mean(&self, key: FleetKey, window: Window) -> Scan<HostMean> {
+        self.read::<Mean>(key, window)
+    }
+
+    fn read<K: Kept>(&self, mut key: FleetKey, window: Window) -> Scan<K::Host> {
+        if let Some(scan) = self.read_by::<K>(&key, window) {
             return scan;
         }
         key.reach = Reach::Part;
-        self.scan_by(&key, window).expect("a part contains each key")
+        self.read_by::<K>(&key, window).expect("a part contains each key")
     }
 
-    /// As [`scan`](Self::scan). `None`: a host hides a column of the key, and the key is not a part.
-    fn scan_by(&self, key: &FleetKey, window: Window) -> Option<Scan> {
-        let mut state = State::new(key.clone(), window);
+    /// `None`: a host hides a column of the key, and the key is not a part.
+    fn read_by<K: Kept>(&self, key: &FleetKey, window: Window) -> Option<Scan<K::Host>> {
+        let mut state = State::<K>::new(key.clone(), window);
         for (root, file) in self.files_in(window) {
             state.file += 1;
             let read = root.read(&file.path).and_then(Sealed::open).and_then(|sealed| {
@@ -245,21 +264,16 @@ pub fn key_by(own: Option<&FleetKey>, columns: &[String], by: &[String]) -> Flee
     FleetKey { reach: if whole { own.reach } else { Reach::Part }, columns: by.to_vec() }
 }
 
-/// A host's snapshot, and where it is from.
-#[derive(Default)]
-struct Host {
+struct Host<K> {
     name: String,
-    /// µs since 1970; `None`: no snapshot yet.
-    time: Option<i64>,
-    file: usize,
-    top: HostTop,
+    kept: K,
 }
 
-struct State {
+struct State<K> {
     key: FleetKey,
     from: i64,
     at: i64,
-    hosts: Vec<Host>,
+    hosts: Vec<Host<K>>,
     by_name: HashMap<String, usize>,
     objects: Vec<Arc<str>>,
     by_object: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
@@ -272,7 +286,7 @@ pub const WITHOUT_OBJECT: [&str; 2] = ["no_memory", "full"];
 /// An object in a container is on one host, wherever its path leads.
 pub const CONTAINER: &str = "container";
 
-impl State {
+impl<K: Kept> State<K> {
     fn new(key: FleetKey, window: Window) -> Self {
         Self {
             key,
@@ -288,12 +302,16 @@ impl State {
     }
 
     fn read(&mut self, sealed: &Sealed, host: Option<&str>) -> io::Result<()> {
-        let names = Names::new(sealed.about(), &self.key);
+        let names = Names::new(sealed.about(), &self.key, K::OF_SEVERAL);
         for group in 0..sealed.groups() {
             let Some(rows) = self.rows(sealed, group)? else { continue };
             let columns = sealed.columns_of(group, rows.clone(), &|name| names.wants(name))?;
             let cells = FileCells::new(&names, &columns, host)?;
-            self.add(&cells, columns.rows(), &|row| is_static(sealed, group, rows.start + row))?;
+            let is_static = |row| match cells.is_static(row) {
+                Some(is_static) => Ok(is_static),
+                None => is_static(sealed, group, rows.start + row),
+            };
+            self.add(&cells, columns.rows(), &is_static)?;
         }
         Ok(())
     }
@@ -339,21 +357,24 @@ impl State {
                 _ => self.host(host),
             };
             last_host = Some((host, number));
-            let file = self.file;
-            let known = &mut self.hosts[number];
-            match known.time {
-                // An older snapshot, or one that another file has, too.
-                Some(before) if time < before || (time == before && known.file != file) => continue,
-                Some(before) if time == before => {}
-                _ => {
-                    known.time = Some(time);
-                    known.file = file;
-                    known.top.rows.clear();
-                    known.top.total = cells.number("total", cells.total, row)?;
-                    known.top.other = cells.number("other", cells.other, row)?;
-                    known.top.proven = cells.number("proven", cells.proven, row)?;
-                    known.top.doubt = cells.lost.iter().any(|lost| lost.number(row).unwrap_or(0) > 0)
-                        && cells.doubt(row, is_static(row)?);
+            let reach = self.key.reach;
+            let kept = &mut self.hosts[number].kept;
+            match kept.meet(time, self.file, reach) {
+                Meets::Other => continue,
+                Meets::Same => {}
+                Meets::Next => {
+                    if K::OF_SEVERAL && is_static(row)? {
+                        let why = "it has running totals, which have no mean";
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                    }
+                    *kept.snapshot() = HostTop {
+                        total: cells.number("total", cells.total, row)?,
+                        other: cells.number("other", cells.other, row)?,
+                        proven: cells.number("proven", cells.proven, row)?,
+                        doubt: cells.lost.iter().any(|lost| lost.number(row).unwrap_or(0) > 0)
+                            && cells.doubt(row, is_static(row)?),
+                        rows: kept.take_rows(),
+                    };
                 }
             }
             let rank = cells.rank.number(row).and_then(|rank| u32::try_from(rank).ok()).unwrap_or(0);
@@ -362,7 +383,7 @@ impl State {
             cells.name(self.key.reach, host, row, &mut name);
             let object = self.object(&name);
             let spans = self.key.spans(cells.container.is_some_and(|container| container.text(row).is_some()));
-            self.hosts[number].top.rows.push(HostRow { object, rank, spans, value });
+            self.hosts[number].kept.snapshot().rows.push(HostRow { object, rank, spans, value });
         }
         Ok(())
     }
@@ -372,7 +393,7 @@ impl State {
             return *number;
         }
         let number = self.hosts.len();
-        self.hosts.push(Host { name: name.to_owned(), ..Host::default() });
+        self.hosts.push(Host { name: name.to_owned(), kept: K::default() });
         self.by_name.insert(name.to_owned(), number);
         number
     }
@@ -388,9 +409,10 @@ impl State {
         number
     }
 
-    fn finish(self) -> Scan {
-        let reported = self.hosts.into_iter().filter(|host| host.time.is_some());
-        let (hosts, names) = reported.map(|host| (host.top, host.name)).unzip();
+    fn finish(self) -> Scan<K::Host> {
+        let reach = self.key.reach;
+        let reported = self.hosts.into_iter().filter_map(|host| Some((host.kept.finish(reach)?, host.name)));
+        let (hosts, names) = reported.unzip();
         Scan { key: self.key, hosts, names, objects: self.objects, faults: self.faults, files: self.file }
     }
 }

@@ -41,6 +41,8 @@ pub struct Question<'q> {
     pub compacted: bool,
     /// The window of time.
     pub window: Window,
+    /// Whether the mean of each host's snapshots in the window is asked for, and not the last one.
+    pub mean: bool,
     /// The number of rows.
     pub rows: usize,
 }
@@ -89,6 +91,20 @@ impl Engine {
         if self == Self::ClickHouse { "char(9)" } else { "chr(9)" }
     }
 
+    /// The quotient of two integers that are not negative, rounded down.
+    fn quotient(self, dividend: &str, divisor: &str) -> String {
+        match self {
+            Self::DuckDb => format!("(({dividend}) // {divisor})"),
+            Self::Spark => format!("(({dividend}) div {divisor})"),
+            Self::ClickHouse => format!("intDiv({dividend}, {divisor})"),
+        }
+    }
+
+    /// The same, rounded up.
+    fn rounded_up(self, dividend: &str, divisor: &str) -> String {
+        self.quotient(&format!("{dividend} + {divisor} - 1"), divisor)
+    }
+
     fn view(self, question: &Question<'_>) -> String {
         let Question { table, key, compacted, .. } = question;
         let fleet = question.fleet.trim_end_matches('/').replace('\'', "''");
@@ -113,7 +129,8 @@ impl Engine {
             ),
             Self::Spark => (
                 format!(
-                    "SET spark.sql.session.timeZone = UTC;\nCREATE OR REPLACE TEMPORARY VIEW files USING parquet\nOPTIONS (path \
+                    "SET spark.sql.session.timeZone = UTC;\nSET spark.sql.sources.partitionColumnTypeInference.enabled = \
+                     false;\nCREATE OR REPLACE TEMPORARY VIEW files USING parquet\nOPTIONS (path \
                      '{files}', basePath '{fleet}');\nCREATE OR REPLACE TEMPORARY VIEW records AS\n"
                 ),
                 "files".to_owned(),
@@ -124,9 +141,11 @@ impl Engine {
             ),
         };
         let number = |name: &str| self.number(name);
+        // Running totals have no mean.
+        let only = if question.mean { format!(" AND {} <> 'static'", self.name("type")) } else { String::new() };
         format!(
             "{begin}SELECT host, time, {} AS rank,\n       {object} AS object,\n       {spans} AS spans, {} AS value, {} AS total, {} \
-             AS other,\n       {} AS proven, {} AS doubt\nFROM {from}\nWHERE gap IS NULL;\n\n",
+             AS other,\n       {} AS proven, {} AS doubt\nFROM {from}\nWHERE gap IS NULL{only};\n\n",
             number("rank"),
             number("value"),
             number("total"),
@@ -162,36 +181,57 @@ fn query(engine: Engine, question: &Question<'_>) -> String {
     };
     let unseen = if question.key.reach == Reach::Local { "max" } else { "sum" };
     let rows = question.rows.min(MOST_PLACES);
+    let columns = ["host", "time", "rank", "object", "spans", "value", "total", "other", "proven", "doubt"];
+    let columns = columns.map(|name| format!("r.{name} AS {name}")).join(", ");
+    let in_window = |time: &str| format!("{time} > {from} AND {time} <= {at}");
+    let (asked, latest, only_latest) = if question.mean {
+        ("The mean of each host's snapshots", String::new(), "")
+    } else {
+        let latest = format!(
+            "latest AS (\n  SELECT host, max(time) AS time FROM records WHERE {} GROUP BY host\n), ",
+            in_window("time")
+        );
+        ("The last snapshot of each host", latest, " JOIN latest l ON r.host = l.host AND r.time = l.time")
+    };
+    let quotient = |dividend, divisor| engine.quotient(dividend, divisor);
     let mut sql = String::new();
     write!(
         sql,
-        "-- The last snapshot of each host after {from}, up to {at}.
-WITH latest AS (
-  SELECT host, max(time) AS time FROM records WHERE time > {from} AND time <= {at} GROUP BY host
-), shown AS (
-  SELECT r.host AS host, r.rank AS rank, r.object AS object, r.spans AS spans, r.value AS value, r.total AS total,
-         r.other AS other, r.proven AS proven, r.doubt AS doubt
-  FROM records r JOIN latest l ON r.host = l.host AND r.time = l.time
-  WHERE r.time > {from} AND r.time <= {at}
+        "-- {asked} after {from}, up to {at}.
+WITH {latest}shown AS (
+  SELECT {columns}
+  FROM records r{only_latest}
+  WHERE {in_time}
 ), snapshots AS (
-  SELECT host, max(total) AS total, max(other) AS other, max(doubt) AS doubt,
+  SELECT host, time, max(total) AS total, max(other) AS other, max(doubt) AS doubt,
          coalesce(min(CASE WHEN rank BETWEEN 1 AND proven THEN value END), max(other)) AS proven_row
-  FROM shown GROUP BY host
-), hosts AS (
-  -- B1, B2: the most that an object without a row has there; B3: the most that one with a row has in addition.
-  SELECT host, total, {hidden} AS hidden,
+  FROM shown GROUP BY host, time
+), bounds AS (
+  -- B1, B2: the most that an object without a row has there; B3: the most that one with a row has there in addition.
+  SELECT host, time, total, {hidden} AS hidden,
          {further} AS further
   FROM snapshots
+), sums AS (
+  SELECT host, count(*) AS snapshots, sum(total) AS total, sum(hidden) AS hidden FROM bounds GROUP BY host
 ), fleet AS (
-  SELECT count(*) AS reported, sum(total) AS total, sum(hidden) AS hidden, {unseen}(hidden) AS unseen FROM hosts
+  SELECT count(*) AS reported, sum({total}) AS total,
+         sum({hidden_up}) AS hidden, {unseen}({hidden_up}) AS unseen
+  FROM sums
+), at_once AS (
+  SELECT host, time, object, sum(value) AS value, max(spans) AS spans FROM shown WHERE rank > 0 GROUP BY host, time, object
 ), on_host AS (
-  SELECT host, object, sum(value) AS value, max(spans) AS spans FROM shown WHERE rank > 0 GROUP BY host, object
+  SELECT a.host AS host, a.object AS object, max(a.spans) AS spans, sum(a.value) AS value,
+         sum(a.value + b.further) AS most, sum(b.hidden) AS hidden
+  FROM at_once a JOIN bounds b ON b.host = a.host AND b.time = a.time GROUP BY a.host, a.object
 ), found AS (
-  SELECT o.object AS object, count(*) AS hosts, sum(o.value) AS lower_bound, max(o.spans) AS spans,
-         sum(h.hidden) AS hidden_here, sum(h.further) AS further
-  FROM on_host o JOIN hosts h ON h.host = o.host GROUP BY o.object
+  -- B4: the means. An object of one host may be hidden in the snapshots that do not show it.
+  SELECT o.object AS object, count(*) AS hosts, max(o.spans) AS spans, sum({value}) AS lower_bound,
+         sum({most}) AS most,
+         sum({hidden_here}) AS hidden_here
+  FROM on_host o JOIN sums s ON s.host = o.host GROUP BY o.object
 ), bounded AS (
-  SELECT object, hosts, lower_bound, lower_bound + b.further + b.spans * (f.hidden - b.hidden_here) AS upper_bound,
+  SELECT b.object AS object, b.hosts AS hosts, b.lower_bound AS lower_bound,
+         b.most + b.spans * (f.hidden - b.hidden_here) AS upper_bound,
          f.reported AS reported, f.total AS total, f.unseen AS unseen
   FROM found b CROSS JOIN fleet f
 ), head AS (
@@ -211,7 +251,13 @@ WITH latest AS (
 )
 SELECT place, object, hosts, lower_bound, upper_bound, proven_to, reported, total
 FROM ranked CROSS JOIN verdict WHERE place <= {rows} ORDER BY place;
-"
+",
+        in_time = in_window("r.time"),
+        total = quotient("total", "snapshots"),
+        hidden_up = engine.rounded_up("hidden", "snapshots"),
+        value = quotient("o.value", "s.snapshots"),
+        most = engine.rounded_up("o.most + (1 - o.spans) * (s.hidden - o.hidden)", "s.snapshots"),
+        hidden_here = quotient("o.hidden", "s.snapshots"),
     )
     .expect("a String takes all");
     sql

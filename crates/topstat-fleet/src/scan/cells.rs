@@ -10,31 +10,40 @@ use super::{BETWEEN, CONTAINER, NONE, WITHOUT_OBJECT};
 
 /// The columns of a snapshot that are always read.
 const ALWAYS: [&str; 7] = ["time", "rank", "value", "total", "other", "proven", "gap"];
+/// The type of the table.
+const KIND: &str = "type";
+
 /// Whether the table of a row has running totals: its losses since it was made count then, and else those since the record before.
 pub fn is_static(sealed: &Sealed, group: usize, row: usize) -> io::Result<bool> {
-    let columns = sealed.columns_of(group, row..row + 1, &|name| name == "type")?;
-    Ok(columns.cells("type").and_then(|kind| kind.text(0)) == Some("static"))
+    let columns = sealed.columns_of(group, row..row + 1, &|name| name == KIND)?;
+    Ok(columns.cells(KIND).is_some_and(|kind| says_static(kind, 0)))
+}
+
+fn says_static(kind: &Cells, row: usize) -> bool {
+    kind.text(row) == Some("static")
 }
 
 /// The names of columns in a file.
 pub struct Names {
     pub key: Vec<String>,
     pub lost: Vec<String>,
+    /// Whether the types of tables are read, too.
+    pub kinds: bool,
 }
 
 impl Names {
-    pub fn new(about: &About, key: &FleetKey) -> Self {
+    pub fn new(about: &About, key: &FleetKey, kinds: bool) -> Self {
         let stored = |name: &String| {
             let column = about.columns.iter().find(|column| column.name == *name);
             column.map_or_else(|| name.clone(), |column| column.stored.clone())
         };
         let lost = WITHOUT_OBJECT.iter().flat_map(|name| [format!("lost_{name}"), format!("lost_now_{name}")]);
-        Self { key: key.columns.iter().map(stored).collect(), lost: lost.collect() }
+        Self { key: key.columns.iter().map(stored).collect(), lost: lost.collect(), kinds }
     }
 
     pub fn wants(&self, name: &str) -> bool {
         let own = [&self.key, &self.lost].into_iter().flatten().any(|own| own == name);
-        own || ALWAYS.contains(&name) || name == CONTAINER || name == "host"
+        own || ALWAYS.contains(&name) || name == CONTAINER || name == "host" || (self.kinds && name == KIND)
     }
 }
 
@@ -50,6 +59,7 @@ pub struct FileCells<'c> {
     pub proven: &'c Cells,
     pub gap: Option<&'c Cells>,
     pub container: Option<&'c Cells>,
+    pub kind: Option<&'c Cells>,
     pub key: Vec<Option<&'c Cells>>,
     pub lost: Vec<&'c Cells>,
     /// For each of `lost`: whether it counts since the table was made.
@@ -81,6 +91,7 @@ impl<'c> FileCells<'c> {
             proven: needed("proven")?,
             gap: columns.cells("gap"),
             container: columns.cells(CONTAINER),
+            kind: columns.cells(KIND).filter(|_| names.kinds),
             key: names.key.iter().map(|name| columns.cells(name)).collect(),
             lost,
             of_all,
@@ -89,6 +100,11 @@ impl<'c> FileCells<'c> {
 
     pub fn host(&self, row: usize) -> Option<&'c str> {
         self.only.or_else(|| self.host?.text(row))
+    }
+
+    /// See [`is_static`]. `None` if types are not read.
+    pub fn is_static(&self, row: usize) -> Option<bool> {
+        self.kind.map(|kind| says_static(kind, row))
     }
 
     pub fn number(&self, name: &str, cells: &Cells, row: usize) -> io::Result<u64> {

@@ -28,6 +28,7 @@ const NOTES: &str = "\
 EXAMPLES
   topstat fleet top net_cgroups/bps /srv/fleet               at the time of the last record
   topstat fleet top net_cgroups/bps --at 03:12 -n 50 /srv/fleet
+  topstat fleet top net_cgroups/bps --at 04:00 --over 1h /srv/fleet      the mean of an hour
   topstat fleet top tasks/cpu --by comm -f comm:post* /srv/fleet
   topstat fleet top net_cgroups/bps --live @hosts.txt --token-file token --tls-ca ca.pem
   topstat fleet hosts --inventory hosts.txt /srv/fleet       which hosts are missing
@@ -55,6 +56,14 @@ pub struct WhenArgs {
     pub within: Duration,
 }
 
+/// The time that a mean is of.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct OverArgs {
+    /// The mean of each host's records in this time up to --at, not the last record
+    #[arg(long, value_name = "TIME", value_parser = time::interval, conflicts_with = "within")]
+    pub over: Option<Duration>,
+}
+
 /// Show what is at the top over all hosts, with the least and the most that it can have
 ///
 /// A host shows its first rows, and the sum of all others. So the value of an object over all hosts is known to be
@@ -72,9 +81,12 @@ pub struct FleetTopArgs {
     #[command(flatten)]
     pub when: WhenArgs,
 
+    #[command(flatten)]
+    pub over: OverArgs,
+
     /// Ask the 'topstat serve' of this host now, by its address (https://web-1:9899); @FILE has an address in each line; may be
     /// repeated
-    #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with_all = ["dirs", "at", "within"], help_heading = LIVE)]
+    #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with_all = ["dirs", "at", "within", "over"], help_heading = LIVE)]
     pub live: Vec<String>,
 
     /// The token of the hosts is the first line of this file, which others must not be able to read
@@ -157,6 +169,9 @@ pub struct FleetSqlArgs {
 
     #[command(flatten)]
     pub when: WhenArgs,
+
+    #[command(flatten)]
+    pub over: OverArgs,
 
     /// How many rows it asks for, 1 to 1000
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use topstat_history::layout::HOUR;
+use topstat_history::private::{Hide, Which};
 use topstat_history::{Place, Privacy, Root, Table, TableOptions};
 use topstat_model::document;
 use topstat_model::document::Shape;
@@ -29,18 +30,22 @@ impl Scratch {
         Self(path)
     }
 
-    /// Records and seals a snapshot of a host, with these control groups and values.
-    fn host(&self, host: &str, rows: &[(&str, u64)], other: u64) {
+    /// Records and seals snapshots of a host, 10 s apart.
+    fn host(&self, host: &str, documents: &[Value], privacy: &Privacy) {
         let root = Root::guarded(&self.0.join("fleet")).unwrap();
-        let place = Place { host: host.into(), sample: "net_cgroups".into(), table: "bps".into() };
+        let name = |what: &str| documents[0][what].as_str().unwrap().to_owned();
+        let place = Place { host: host.into(), sample: name("sample"), table: name("table") };
         let second = Duration::from_secs(1);
         let options = TableOptions { interval: 10 * second, rows: 8, fine_interval: second, seal_every: HOUR };
         let mut table = Table::open(&root, place, options, Duration::ZERO).unwrap();
-        let document = document(rows, other);
-        table.coarse(document::read(document.to_string().as_bytes(), shape).unwrap()).unwrap();
+        for (number, document) in (0..).zip(documents) {
+            let mut snapshot = document::read(document.to_string().as_bytes(), shape).unwrap();
+            snapshot.time += number * 10 * second;
+            table.coarse(snapshot).unwrap();
+        }
         table.pause().unwrap();
         for log in table.to_seal(SystemTime::now() + Duration::from_secs(1 << 32)).unwrap() {
-            table.seal(&log, &shape, &Privacy::default()).unwrap();
+            table.seal(&log, &shape, privacy).unwrap();
         }
     }
 
@@ -115,7 +120,13 @@ impl Drop for Scratch {
     }
 }
 
-fn shape(_: &str, _: &str) -> Option<Shape> {
+fn shape(sample: &str, _: &str) -> Option<Shape> {
+    if sample == "tasks" {
+        let columns = vec![Column::new("pid", ColumnKind::Pid), Column::new("comm", ColumnKind::Text)];
+        let key = Some(FleetKey::new(Reach::Local, &["pid", "comm"]));
+        let stored = Stored { numbers: vec![true, false], parts: vec![], lost: vec![], key };
+        return Some(Shape { columns, value_name: "cpu".into(), stored: Some(stored) });
+    }
     let columns = vec![Column::new("cgroup", ColumnKind::Path), Column::optional("container", ColumnKind::Id)];
     let key = Some(FleetKey::new(Reach::Spanning, &["cgroup"]));
     let parts = ["rx", "tx"].map(str::to_owned).to_vec();
@@ -135,7 +146,7 @@ fn tops() -> [([(&'static str, u64); 2], u64); 2] {
 fn fleet(name: &str) -> Scratch {
     let scratch = Scratch::new(name);
     for (host, (rows, other)) in ["alpha", "beta"].into_iter().zip(tops()) {
-        scratch.host(host, &rows, other);
+        scratch.host(host, &[document(&rows, other)], &Privacy::default());
     }
     scratch
 }
@@ -166,6 +177,71 @@ total 1910; an object that no host shows has at most 80
     let (_, text) = scratch.topstat("fleet top net_cgroups/bps --by container -o json DIR");
     let found: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&found["reach"], &found["rows"][0]["at_most"]), (&json!("part"), &json!(1910)));
+}
+
+#[test]
+fn a_mean_is_over_the_records_of_each_host() {
+    let scratch = Scratch::new("mean");
+    let web = "/system.slice/web.service";
+    let of_alpha = [document(&[(web, 900)], 100), document(&[(web, 401)], 300), document(&[("/batch", 50)], 40)];
+    scratch.host("alpha", &of_alpha, &Privacy::default());
+    scratch.host("beta", &[document(&[(web, 70)], 0)], &Privacy::default());
+    let (output, text) = scratch.topstat("fleet top net_cgroups/bps --at 2026-11-25T03:12:30Z --over 1m DIR");
+    assert!(output.status.success(), "{output:?}");
+    // On alpha (900 + 401) / 3, and at most 40 more in its third record; /batch may have 100 and 300 in the two before.
+    let expected = "\
+net_cgroups/bps, mean of 4 records from 2026-11-25T03:11:30.000Z to 2026-11-25T03:12:30.000Z, over 2 hosts
+
+   at least  at most  hosts  cgroup
+1       503      518      2  /system.slice/web.service
+2        16      151      1  /batch
+
+1 of 2 rows proven to be the first ones
+total 667; an object that no host shows has at most 147
+";
+    assert_eq!(text.replace("+00:00", "Z"), expected);
+    let (_, text) = scratch.topstat("fleet top net_cgroups/bps --over 5s -o json DIR");
+    let found: Value = serde_json::from_str(&text).unwrap();
+    check("fleet-top", &found);
+    assert_eq!((&found["mean_of"], &found["rows"][0]["object"]["cgroup"]), (&json!(1), &json!("/batch")));
+    let (_, sql) = scratch.topstat("fleet sql net_cgroups/bps --engine duckdb --over 1h --at 2026-11-25T04:00:00Z DIR");
+    let window =
+        "time > TIMESTAMPTZ '2026-11-25 03:00:00.000000+00' AND r.time <= TIMESTAMPTZ '2026-11-25 04:00:00.000000+00'";
+    assert!(sql.contains(window) && !sql.contains("JOIN latest"), "{sql}");
+    let mut running = document(&[(web, 70)], 0);
+    running["type"] = json!("static");
+    running["table"] = json!("bytes");
+    scratch.host("alpha", &[running], &Privacy::default());
+    for line in
+        ["fleet top net_cgroups/bytes --over 1h DIR", "fleet sql net_cgroups/bytes --over 1h --engine spark DIR"]
+    {
+        let (output, _) = scratch.topstat(line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let expected = "--over: net_cgroups/bytes has running totals, which have no mean: name a table of rates";
+        assert!(output.status.code() == Some(2) && said.contains(expected), "{line}: {output:?}");
+    }
+}
+
+#[test]
+fn a_host_that_hides_a_column_leaves_the_others_in_their_places() {
+    let scratch = Scratch::new("hidden");
+    let task = |pid: u64| {
+        let mut task = document(&[], 0);
+        (task["sample"], task["table"]) = (json!("tasks"), json!("cpu"));
+        task["rows"] = json!([{"rank": 1, "value": pid, "object": {"pid": pid, "comm": "worker"}, "cpus": [0]}]);
+        (task["proven"], task["total"]) = (json!(1), json!(pid));
+        task
+    };
+    scratch.host("alpha", &[task(7)], &Privacy::new(vec![(Which::Named("pid".into()), Hide::Drop)], b""));
+    scratch.host("beta", &[task(9)], &Privacy::default());
+    for over in ["", " --over 1m"] {
+        let (output, text) = scratch.topstat(&format!("fleet top tasks/cpu -o json{over} DIR"));
+        assert!(output.status.success(), "{output:?}");
+        let found: Value = serde_json::from_str(&text).unwrap();
+        let objects: Vec<_> = found["rows"].as_array().unwrap().iter().map(|row| row["object"].clone()).collect();
+        let expected = [json!({"pid": 9, "comm": "worker"}), json!({"pid": null, "comm": "worker"})];
+        assert_eq!((found["reach"].as_str(), &objects[..]), (Some("part"), &expected[..]));
+    }
 }
 
 #[test]
@@ -302,6 +378,8 @@ fn wrong_questions_are_refused() {
         ("fleet top net_cgroups/bps --live http://a:1,http://a:1", 2, "--live http://a:1: it is there twice"),
         ("fleet top net_cgroups/bps --live @nosuch.txt", 2, "--live: cannot read nosuch.txt"),
         ("fleet top net_cgroups/bps --live http://a:1 DIR", 2, "cannot be used with"),
+        ("fleet top net_cgroups/bps --live http://a:1 --over 1m", 2, "cannot be used with"),
+        ("fleet top net_cgroups/bps --over 1m --within 1m DIR", 2, "cannot be used with"),
         ("fleet sql own/table --engine duckdb", 2, "this version does not know the table"),
         ("record check DIR/nosuch", 1, "nosuch"),
     ] {

@@ -15,7 +15,7 @@ use topstat_fleet::scan::{Table, Window};
 use topstat_model::FleetKey;
 use topstat_model::typeset::escape;
 
-use crate::args::fleet::{FleetArgs, FleetCommand, WhenArgs};
+use crate::args::fleet::{FleetArgs, FleetCommand, OverArgs, WhenArgs};
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::{instant, resolve};
@@ -79,6 +79,22 @@ fn window(when: &WhenArgs, last: impl FnOnce() -> Option<SystemTime>) -> Result<
         }
     };
     Ok(Window { from: at.checked_sub(when.within).unwrap_or(SystemTime::UNIX_EPOCH), at })
+}
+
+/// The window of a mean, if one is asked for.
+fn of_mean(window: Window, over: OverArgs) -> Option<Window> {
+    let from = |over| window.at.checked_sub(over).unwrap_or(SystemTime::UNIX_EPOCH);
+    over.over.map(|over| Window { from: from(over), ..window })
+}
+
+/// Verifies that values have a mean.
+fn check_mean(table: &Table<'_>, name: &str, over: OverArgs) -> Result<(), Error> {
+    if over.over.is_some() && table.has_running_totals() {
+        return Err(Error::Usage(format!(
+            "--over: {name} has running totals, which have no mean: name a table of rates"
+        )));
+    }
+    Ok(())
 }
 
 /// Verifies that `--by` names columns of the table.

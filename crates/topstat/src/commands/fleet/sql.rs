@@ -10,7 +10,7 @@ use topstat_history::Place;
 use topstat_history::sealed::{About, Sealed};
 use topstat_model::Reach;
 
-use super::{check_by, directory, open, window};
+use super::{check_by, check_mean, directory, of_mean, open, window};
 use crate::args::fleet::{EngineName, FleetSqlArgs};
 use crate::console::Console;
 use crate::error::{Error, Exit};
@@ -48,6 +48,7 @@ pub fn run(args: &FleetSqlArgs, console: &mut dyn Console) -> Result<Exit, Error
     };
     if !table.is_empty() {
         check_by(&args.by, table.columns())?;
+        check_mean(&table, &args.table, args.over)?;
     }
     let mut key = table.key(&args.by);
     let stored = |name: &String| {
@@ -57,6 +58,8 @@ pub fn run(args: &FleetSqlArgs, console: &mut dyn Console) -> Result<Exit, Error
     };
     let stored = key.columns.iter().map(stored).collect::<Result<Vec<_>, Error>>()?;
     let window = window(&args.when, || table.last().or_else(|| Some(SystemTime::now())))?;
+    let of_mean = of_mean(window, args.over);
+    let window = of_mean.unwrap_or(window);
     if table.hides_columns(window) {
         key.reach = Reach::Part;
     }
@@ -69,6 +72,7 @@ pub fn run(args: &FleetSqlArgs, console: &mut dyn Console) -> Result<Exit, Error
         fleet: &args.dir,
         compacted: args.compacted || (!table.is_empty() && !table.has_host_directories()),
         window,
+        mean: of_mean.is_some(),
         rows: args.rows as usize,
     };
     console.write(statements(args.engine.into(), &question).as_bytes()).map_err(Error::Output)?;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat fleet top`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
-use topstat_fleet::bounds::{self, Top};
+use topstat_fleet::bounds::{self, Host, Top};
 use topstat_fleet::scan::{BETWEEN, NONE, Scan, Window};
 use topstat_model::typeset::escape;
 use topstat_model::{Column, ColumnKind, Field, FleetKey, Reach, filter, rfc3339};
 
 use super::live::Live;
-use super::{check_by, find, open, report, window};
+use super::{check_by, check_mean, find, of_mean, open, report, window};
 use crate::args::ListFormat;
 use crate::args::fleet::FleetTopArgs;
 use crate::commands::events::{parse_filters, wrong_filter};
@@ -18,38 +20,35 @@ use crate::resolve;
 
 pub fn run(args: &FleetTopArgs, console: &mut dyn Console) -> Result<Exit, Error> {
     let typed = parse_filters(&args.filters)?;
-    let of_key = |key: &FleetKey| columns(&args.table, key.reach, &key.columns);
-    let (columns, scan, window, exit, unread);
+    // A wrong filter is refused before files are read or hosts are asked.
+    let check = |key: &FleetKey| Filters::new(&typed, &columns(&args.table, key)).map(drop);
+    let (shown, exit);
     if args.live.is_empty() {
         let roots = open(&args.dirs)?;
         let table = find(&roots, &args.table)?;
         check_by(&args.by, table.columns())?;
+        check_mean(&table, &args.table, args.over)?;
         let key = table.key(&args.by);
-        columns = of_key(&key);
-        // A wrong filter is refused before files are read.
-        Filters::new(&typed, &columns)?;
-        window = self::window(&args.when, || table.last())?;
-        scan = table.scan(key, window);
-        unread = ("unread_files", scan.faults.len());
-        exit = report(&scan.faults, console);
+        check(&key)?;
+        let window = self::window(&args.when, || table.last())?;
+        if let Some(window) = of_mean(window, args.over) {
+            let scan = table.mean(key, window);
+            let snapshots = scan.hosts.iter().map(|host| host.snapshots).sum();
+            let unread = ("unread_files", scan.faults.len());
+            exit = report(&scan.faults, console);
+            shown = Shown { mean_of: Some(snapshots), ..Shown::new(args, &typed, window, scan, unread)? };
+        } else {
+            let scan = table.scan(key, window);
+            let unread = ("unread_files", scan.faults.len());
+            exit = report(&scan.faults, console);
+            shown = Shown::new(args, &typed, window, scan, unread)?;
+        }
     } else {
-        let live = Live::ask(args, &|key| Filters::new(&typed, &of_key(key)).map(drop))?;
-        unread = ("unread_hosts", live.faults.len());
+        let live = Live::ask(args, &check)?;
         exit = live.report(console);
-        (scan, window) = (live.scan, live.window);
-        columns = of_key(&scan.key);
+        let unread = ("unread_hosts", live.faults.len());
+        shown = Shown::new(args, &typed, live.window, live.scan, unread)?;
     }
-    let filters = Filters::new(&typed, &columns)?;
-    let names = &scan.objects;
-    let mut top = bounds::top(
-        scan.key.reach,
-        &scan.hosts,
-        names.len(),
-        &|object| filters.matches(&names[object as usize]),
-        &|a, b| names[a as usize].cmp(&names[b as usize]),
-    );
-    top.rows.truncate(args.rows as usize);
-    let shown = Shown { table: &args.table, columns: &columns, window, scan: &scan, top: &top, unread };
     let written = match args.output {
         ListFormat::Text => shown.text(),
         ListFormat::Json => format!("{}\n", shown.json()),
@@ -59,13 +58,13 @@ pub fn run(args: &FleetTopArgs, console: &mut dyn Console) -> Result<Exit, Error
 }
 
 /// The columns that name an object, with their kinds.
-fn columns(table: &str, reach: Reach, names: &[String]) -> Vec<Column> {
+fn columns(table: &str, key: &FleetKey) -> Vec<Column> {
     let (sample, name) = table.split_once('/').unwrap_or_default();
     let known = resolve::shape(sample, name).unwrap_or_default().columns;
     let kind =
         |name: &String| known.iter().find(|column| column.name == *name).map_or(ColumnKind::Text, |column| column.kind);
-    let host = (reach == Reach::Local).then(|| Column::new("host", ColumnKind::Text));
-    host.into_iter().chain(names.iter().map(|name| Column::new(name.clone(), kind(name)))).collect()
+    let host = (key.reach == Reach::Local).then(|| Column::new("host", ColumnKind::Text));
+    host.into_iter().chain(key.columns.iter().map(|name| Column::new(name.clone(), kind(name)))).collect()
 }
 
 /// The values of an object's columns.
@@ -105,15 +104,41 @@ impl<'c> Filters<'c> {
 
 struct Shown<'s> {
     table: &'s str,
-    columns: &'s [Column],
+    columns: Vec<Column>,
     window: Window,
-    scan: &'s Scan,
-    top: &'s Top,
+    reach: Reach,
+    /// The names of all objects.
+    objects: Vec<Arc<str>>,
+    top: Top,
+    /// The number of snapshots that the values are the means of.
+    mean_of: Option<u64>,
     /// The files or the hosts that could not be read, and their name in JSON.
     unread: (&'static str, usize),
 }
 
-impl Shown<'_> {
+impl<'s> Shown<'s> {
+    fn new<H: Host>(
+        args: &'s FleetTopArgs,
+        typed: &[filter::Filter],
+        window: Window,
+        scan: Scan<H>,
+        unread: (&'static str, usize),
+    ) -> Result<Self, Error> {
+        // A host that hides a column has changed the key.
+        let columns = columns(&args.table, &scan.key);
+        let filters = Filters::new(typed, &columns)?;
+        let (reach, objects) = (scan.key.reach, scan.objects);
+        let mut top = bounds::top(
+            reach,
+            &scan.hosts,
+            objects.len(),
+            &|object| filters.matches(&objects[object as usize]),
+            &|a, b| objects[a as usize].cmp(&objects[b as usize]),
+        );
+        top.rows.truncate(args.rows as usize);
+        Ok(Self { table: &args.table, columns, window, reach, objects, top, mean_of: None, unread })
+    }
+
     /// The rows that are shown and proven.
     fn proven(&self) -> usize {
         self.top.proven_to.min(self.top.rows.len())
@@ -121,8 +146,8 @@ impl Shown<'_> {
 
     fn json(&self) -> Value {
         let row = |(place, row): (usize, &bounds::Bounded)| {
-            let name = &self.scan.objects[row.object as usize];
-            let fields = fields(self.columns, name).map(|field| match field {
+            let name = &self.objects[row.object as usize];
+            let fields = fields(&self.columns, name).map(|field| match field {
                 Field::U64(number) => json!(number),
                 Field::None => Value::Null,
                 Field::True => json!(true),
@@ -133,18 +158,22 @@ impl Shown<'_> {
                 self.columns.iter().map(|column| column.name.to_string()).zip(fields).collect();
             json!({"place": place, "object": object, "hosts": row.hosts, "at_least": row.lower, "at_most": row.upper})
         };
-        json!({
+        let mut document = json!({
             "table": self.table,
             "from": rfc3339(self.window.from),
             "at": rfc3339(self.window.at),
-            "reach": self.scan.key.reach.name(),
+            "reach": self.reach.name(),
             "reported": self.top.reported,
             self.unread.0: self.unread.1,
             "total": self.top.total,
             "unseen_at_most": self.top.unseen,
             "proven_to": self.proven(),
             "rows": (1..).zip(&self.top.rows).map(row).collect::<Vec<_>>(),
-        })
+        });
+        if let Some(snapshots) = self.mean_of {
+            document["mean_of"] = json!(snapshots);
+        }
+        document
     }
 
     fn text(&self) -> String {
@@ -153,8 +182,8 @@ impl Shown<'_> {
             vec![titles.into_iter().chain(self.columns.iter().map(|column| column.name.to_string())).collect()];
         for (place, row) in (1..).zip(&self.top.rows) {
             let numbers = [place, row.lower, row.upper, row.hosts.into()].map(|number: u64| number.to_string());
-            let name = &self.scan.objects[row.object as usize];
-            let fields = fields(self.columns, name).map(|field| match field {
+            let name = &self.objects[row.object as usize];
+            let fields = fields(&self.columns, name).map(|field| match field {
                 Field::Text(text) => escape(&text).into_owned(),
                 other => other.to_string(),
             });
@@ -162,7 +191,12 @@ impl Shown<'_> {
         }
         let width = |place: usize| lines.iter().map(|line| line[place].chars().count()).max().unwrap_or(0);
         let widths: Vec<_> = (0..4 + self.columns.len()).map(width).collect();
-        let mut text = format!("{} at {}, over {} hosts\n\n", self.table, rfc3339(self.window.at), self.top.reported);
+        let at = rfc3339(self.window.at);
+        let when = match self.mean_of {
+            None => format!(" at {at}"),
+            Some(snapshots) => format!(", mean of {snapshots} records from {} to {at}", rfc3339(self.window.from)),
+        };
+        let mut text = format!("{}{when}, over {} hosts\n\n", self.table, self.top.reported);
         for line in &lines {
             let cells = line.iter().zip(&widths).enumerate().map(|(place, (cell, width))| match place {
                 0..4 => format!("{cell:>width$}"),
