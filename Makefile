@@ -85,7 +85,7 @@ test: ## Install what is missing, and run what decides whether a change may land
 
 .PHONY: test-all
 test-all: ## Run every test there is, for two hours (ALL_SECONDS=600); what has passed is not run again. In target/test-all.md
-	@scripts/setup build test lint vm fuzz fresh patches packages
+	@scripts/setup build test lint vm fuzz fresh patches packages readers
 	$(CI_BUILD) --bin topstat-gate
 	@PATH="$(PYTHON_ENV)/bin:$$PATH" $(CI)/topstat-gate $(if $(AGAIN),--again) all --seconds $(ALL_SECONDS) $(ALL)
 
@@ -172,6 +172,11 @@ vm-test: ## Test the runner of other kernels itself, with real guests
 	@scripts/setup build vm
 	$(CARGO) test --profile ci --locked --workspace --test guests $(CARGOFLAGS) -- --include-ignored --test-threads 1
 
+.PHONY: readers
+readers: ## Test with ClickHouse, Spark and an OpenTelemetry collector, which read what topstat writes: installs them, 1.5 GB
+	@scripts/setup build readers
+	$(CARGO) test --profile ci --locked --workspace --test fleet --test http $(CARGOFLAGS) -- --include-ignored engines:: otlp::
+
 # Where things go; DESTDIR comes before each.
 BINDIR := $(PREFIX)/bin
 DOCDIR := $(PREFIX)/share/doc/topstat
@@ -234,6 +239,7 @@ install: ## Install the program with its manual, completions and units below PRE
 	install -d $(DESTDIR)$(DATADIR)/prometheus $(DESTDIR)$(DATADIR)/grafana
 	install -m 644 dist/prometheus/*.yml $(DESTDIR)$(DATADIR)/prometheus
 	install -m 644 dist/grafana/*.json $(DESTDIR)$(DATADIR)/grafana
+	install -D -m 644 dist/spark/topstat_top.py $(DESTDIR)$(DATADIR)/spark/topstat_top.py
 
 .PHONY: uninstall
 uninstall: ## Remove what `make install` has put there; the configuration and what is pinned stay (docs/daemon.md)

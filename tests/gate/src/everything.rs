@@ -60,8 +60,11 @@ const ARM64: Inputs<'_> =
 const PATCHES: Inputs<'_> =
     Inputs { packages: &["topstat-vm"], paths: &["kmod", "engine/include", "scripts/kmod-patch"] };
 
+/// What programs of others read.
+const READERS: Inputs<'_> = Inputs { packages: &["topstat-fleet", "topstat-serve"], paths: &["dist/spark"] };
+
 /// All, in the order of running. The last part fills the rest of the time.
-const PIECES: [Piece; 18] = [
+const PIECES: [Piece; 19] = [
     piece("lint", 0, SOURCES, Run::Gate(Part::Lint)),
     piece("unit", 0, SOURCES, Run::Gate(Part::Unit)),
     // All live cases, also those that are slow by nature: the lab, faults, watchdogs, budgets.
@@ -85,6 +88,7 @@ const PIECES: [Piece; 18] = [
     // On Debian 12 what the gate runs there; on Debian 13 all live cases.
     piece("fresh-12", 0, FRESH, Run::Gate(Part::Fresh)),
     piece("fresh-13", 0, FRESH, Run::Plain(&["scripts/fresh", "13"])),
+    piece("readers", 0, READERS, Run::Plain(&["make", "--no-print-directory", "readers"])),
     piece("fuzz", 5, FUZZED, Run::Plain(&["make", "--no-print-directory", "fuzz", "SECONDS=$S"])),
     piece("soak", 8, LIVE, Run::Plain(&["make", "--no-print-directory", "soak", "SECONDS=$S"])),
     piece("faults", 8, LIVE, Run::Plain(&["make", "--no-print-directory", "faults", "FAULTS_SECONDS=$C"])),

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Exports by OTLP, to a receiver that fails first.
+//! Exports by OTLP, to a receiver that fails first, and to a real collector.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -77,4 +79,89 @@ fn metrics_and_logs_are_exported_and_refusals_counted() {
         assert!(begun.elapsed() < PATIENCE, "nothing is dropped");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// A collector of OpenTelemetry that writes what it receives into a file. It ends with the test.
+struct Collector {
+    process: Child,
+    address: SocketAddr,
+    folder: PathBuf,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").expect("HOME")).join(".cache"));
+        let program = cache.join("topstat/tools/bin/otelcol");
+        assert!(program.exists(), "there is no {}: scripts/setup readers", program.display());
+        let folder = std::env::temp_dir().join(format!("topstat-otelcol-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let pipeline = "{ receivers: [otlp], exporters: [debug] }";
+        let config = format!(
+            "receivers: {{ otlp: {{ protocols: {{ http: {{ endpoint: \"{address}\" }} }} }} }}\n\
+             exporters: {{ debug: {{ verbosity: detailed }} }}\n\
+             service: {{ telemetry: {{ metrics: {{ level: none }} }}, pipelines: {{ metrics: {pipeline}, logs: {pipeline} }} }}\n"
+        );
+        std::fs::write(folder.join("config.yaml"), config).unwrap();
+        let output = std::fs::File::create(folder.join("output")).unwrap();
+        let mut command = Command::new(program);
+        command.arg("--config").arg(format!("file:{}", folder.join("config.yaml").display()));
+        let process = command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap();
+        let mut collector = Self { process, address, folder };
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            let ends = collector.process.try_wait().unwrap().is_some() || begun.elapsed() > PATIENCE;
+            assert!(!ends, "it does not listen: {}", collector.output());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        collector
+    }
+
+    fn output(&self) -> String {
+        std::fs::read_to_string(self.folder.join("output")).unwrap_or_default()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+#[ignore = "wants an OpenTelemetry collector, which Go compiles: make readers"]
+fn a_collector_takes_metrics_and_logs() {
+    let collector = Collector::start();
+    let url = format!("http://{}", collector.address);
+    let otlp = Otlp::new(&url, Duration::from_millis(500), vec!["tasks/cpu".into()], None).unwrap();
+    let server = Server::with(false, |config| config.otlp = Some(otlp));
+    let begun = Instant::now();
+    while server.metric("topstat_serve_exports_total{result=\"sent\"} ") < 4.0 {
+        assert!(begun.elapsed() < PATIENCE, "{}", collector.output());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(server.metric("topstat_serve_exports_rejected_total "), 0.0);
+    assert_eq!(server.metric("topstat_serve_exports_total{result=\"dropped\"} "), 0.0);
+    let begun = Instant::now();
+    for expected in [
+        "-> Name: topstat_pushed_packets",
+        "-> DataType: Sum",
+        "-> IsMonotonic: true",
+        "-> AggregationTemporality: Cumulative",
+        "Value: 123456789",
+        "-> Name: topstat_rank_seconds_per_second",
+        "-> rank: Str(other)",
+        "EventName: topstat.snapshot",
+        "Body: Str({\"time\":",
+        "-> service.name: Str(topstat)",
+    ] {
+        while !collector.output().contains(expected) {
+            assert!(begun.elapsed() < PATIENCE, "no {expected}: {}", collector.output());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    assert!(!collector.output().contains("\terror\t"), "{}", collector.output());
 }
