@@ -229,7 +229,7 @@ fn a_host_that_hides_a_column_leaves_the_others_in_their_places() {
         let mut task = document(&[], 0);
         (task["sample"], task["table"]) = (json!("tasks"), json!("cpu"));
         task["rows"] = json!([{"rank": 1, "value": pid, "object": {"pid": pid, "comm": "worker"}, "cpus": [0]}]);
-        (task["proven"], task["total"]) = (json!(1), json!(pid));
+        (task["proven"], task["total"], task["cpu_totals"]) = (json!(1), json!(pid), json!({"0": pid}));
         task
     };
     scratch.host("alpha", &[task(7)], &Privacy::new(vec![(Which::Named("pid".into()), Hide::Drop)], b""));
