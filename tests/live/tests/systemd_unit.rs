@@ -31,7 +31,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The name of the service in systemd.
-const SERVICE: &str = "topstat.service";
+pub const SERVICE: &str = "topstat.service";
 /// The prefix of `make install`. systemd looks there, too.
 const PREFIX: &str = "/usr/local";
 const MOUNT: &str = "/run/topstat";
@@ -51,7 +51,7 @@ fn text(output: &Output) -> String {
 }
 
 /// Runs a program that must succeed, and returns its output.
-fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
+pub fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
     let program = program.as_ref();
     let output = Command::new(program).args(arguments).env_remove("MAKEFLAGS").output();
     let output = output.unwrap_or_else(|e| panic!("{}: {e}", program.display()));
@@ -59,7 +59,7 @@ fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn systemctl(arguments: &[&str]) -> String {
+pub fn systemctl(arguments: &[&str]) -> String {
     run("systemctl", arguments)
 }
 
@@ -67,9 +67,13 @@ fn topstat(arguments: &[&str]) -> String {
     run(Path::new(PREFIX).join("bin/topstat"), arguments)
 }
 
-/// A property of the service in systemd.
+/// A property of a unit in systemd.
+pub fn property_of(unit: &str, name: &str) -> String {
+    systemctl(&["show", unit, "--value", "--property", name]).trim().to_owned()
+}
+
 fn property(name: &str) -> String {
-    systemctl(&["show", SERVICE, "--value", "--property", name]).trim().to_owned()
+    property_of(SERVICE, name)
 }
 
 fn number(name: &str) -> u64 {
@@ -98,10 +102,10 @@ const SOCKETS_ALONE: &str = "[samples]\ntasks.enabled = false\ncgroups.enabled =
 
 /// The service, installed and stopped, with nothing pinned, with changes to the unit and to the configuration. Stopped when
 /// dropped.
-struct Service;
+pub struct Service;
 
 impl Service {
-    fn new(changes: &str, configuration: &str) -> Self {
+    pub fn new(changes: &str, configuration: &str) -> Self {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(|| {
             let target = std::env::var("TOPSTAT_SUITE_TARGET").expect("where the program is: run scripts/vm-tests");
@@ -123,7 +127,7 @@ impl Service {
     }
 
     /// Starts the service: systemd waits until it reports that it is ready.
-    fn start(&self) {
+    pub fn start(&self) {
         let output = Command::new("systemctl").args(["start", SERVICE]).output().expect("systemctl");
         assert!(output.status.success(), "{}\n{}", text(&output), journal());
     }
