@@ -21,8 +21,8 @@ pub fn cases() -> Vec<Case> {
 const SERVER: &str = "topstat-serve.service";
 const SOCKET: &str = "topstat-serve.socket";
 const ADDRESS: &str = "/run/topstat-serve/serve.sock";
-/// The user and group "nobody".
-const NOBODY: u32 = 65534;
+/// A user and a group without rights.
+const STRANGER: u32 = 65534;
 /// How long an emulated guest may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,10 +55,10 @@ fn get(path: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// Whether the user nobody may connect to the socket.
-fn nobody_may_connect() -> bool {
+/// Whether the user without rights may connect to the socket.
+fn a_stranger_may_connect() -> bool {
     let mut command = Command::new("test");
-    command.args(["-w", ADDRESS]).uid(NOBODY).gid(NOBODY);
+    command.args(["-w", ADDRESS]).uid(STRANGER).gid(STRANGER);
     command.status().expect("test").success()
 }
 
@@ -81,7 +81,7 @@ fn the_first_client_starts_it_and_it_has_no_privilege() {
     let group = run("getent", &["group", "topstat"]);
     assert_eq!(socket.mode() & 0o777, 0o660);
     assert!(group.contains(&format!(":{}:", socket.gid())), "{group}");
-    assert!(!nobody_may_connect());
+    assert!(!a_stranger_may_connect());
 
     let begun = Instant::now();
     let tables = get("/api/v1/tables").expect("an answer");
@@ -93,7 +93,7 @@ fn the_first_client_starts_it_and_it_has_no_privilege() {
     }
     assert_eq!(status("NoNewPrivs:"), "1");
     let users = status("Uid:");
-    assert!(users.split(' ').all(|uid| uid != "0" && uid != NOBODY.to_string()), "{users}");
+    assert!(users.split(' ').all(|uid| uid != "0" && uid != STRANGER.to_string()), "{users}");
     let table = get("/api/v1/tables/tcp_v4/conns_pps").expect("an answer");
     assert!(table.starts_with("HTTP/1.1 200") && table.contains("\"sample\":\"tcp_v4\""), "{table}");
     let metrics = get("/metrics").expect("an answer");
