@@ -34,11 +34,8 @@ pub trait Host {
     /// The sum of all pushes.
     fn total(&self) -> u64;
 
-    /// The most that an object without a row has: B1, B2.
-    fn hidden(&self, reach: Reach) -> u64;
-
-    /// What is known of each row's object. Several rows may be of one object.
-    fn parts(&self, reach: Reach) -> impl Iterator<Item = Part>;
+    /// The most that an object without a row has (B1, B2), and the bounds of each row's object. Several rows may be of one object.
+    fn bounds(&self, reach: Reach) -> (u64, impl Iterator<Item = Part>);
 }
 
 /// What a host says of an object that it shows.
@@ -52,7 +49,7 @@ pub struct Part {
     pub value: u64,
     /// The most that it has there in addition. It counts once, whatever the number of the object's rows.
     pub further: u64,
-    /// What of [`Host::hidden`] is no more than a bound of other objects: all of it in one snapshot, and in a mean the share of the
+    /// What of the hidden amount of [`Host::bounds`] is no more than a bound of other objects: all of it in one snapshot, and in a mean the share of the
     /// snapshots that show the object. It counts once, too.
     pub hidden: u64,
 }
@@ -113,11 +110,8 @@ pub struct Top {
     pub unseen: u64,
 }
 
-impl Host for HostTop {
-    fn total(&self) -> u64 {
-        self.total
-    }
-
+impl HostTop {
+    /// B1, B2
     fn hidden(&self, reach: Reach) -> u64 {
         if reach == Reach::Part || self.doubt || self.proven == 0 {
             return self.other;
@@ -125,14 +119,20 @@ impl Host for HostTop {
         let proven = self.rows.iter().filter(|row| u64::from(row.rank) <= self.proven).map(|row| row.value);
         proven.min().map_or(self.other, |least| least.min(self.other))
     }
+}
 
-    fn parts(&self, reach: Reach) -> impl Iterator<Item = Part> {
+impl Host for HostTop {
+    fn total(&self) -> u64 {
+        self.total
+    }
+
+    fn bounds(&self, reach: Reach) -> (u64, impl Iterator<Item = Part>) {
         let hidden = self.hidden(reach);
         // B3
         let further = if reach == Reach::Part || self.doubt { self.other } else { 0 };
         let part =
             move |row: &HostRow| Part { object: row.object, spans: row.spans, value: row.value, further, hidden };
-        self.rows.iter().map(part)
+        (hidden, self.rows.iter().map(part))
     }
 }
 
@@ -161,8 +161,9 @@ impl HostSums {
     pub fn add(&mut self, snapshot: &HostTop, reach: Reach) {
         self.snapshots += 1;
         self.total = self.total.saturating_add(snapshot.total);
-        self.hidden = self.hidden.saturating_add(snapshot.hidden(reach));
-        for part in snapshot.parts(reach) {
+        let (hidden, parts) = snapshot.bounds(reach);
+        self.hidden = self.hidden.saturating_add(hidden);
+        for part in parts {
             let sums = self.objects.entry(part.object).or_default();
             sums.value = sums.value.saturating_add(part.value);
             sums.spans |= part.spans;
@@ -213,12 +214,8 @@ impl Host for HostMean {
         self.total
     }
 
-    fn hidden(&self, _: Reach) -> u64 {
-        self.hidden
-    }
-
-    fn parts(&self, _: Reach) -> impl Iterator<Item = Part> {
-        self.parts.iter().copied()
+    fn bounds(&self, _: Reach) -> (u64, impl Iterator<Item = Part>) {
+        (self.hidden, self.parts.iter().copied())
     }
 }
 
@@ -246,11 +243,11 @@ pub fn top<H: Host>(
     let mut sums = vec![Sum::default(); objects];
     let (mut total, mut hidden_all, mut hidden_most) = (0_u64, 0_u64, 0);
     for (number, host) in (1..).zip(hosts) {
-        let hidden = host.hidden(reach);
+        let (hidden, parts) = host.bounds(reach);
         total = total.saturating_add(host.total());
         hidden_all = hidden_all.saturating_add(hidden);
         hidden_most = hidden_most.max(hidden);
-        for part in host.parts(reach) {
+        for part in parts {
             let Some(sum) = sums.get_mut(part.object as usize) else { continue };
             sum.lower = sum.lower.saturating_add(part.value);
             sum.spans |= part.spans;

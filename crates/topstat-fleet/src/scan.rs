@@ -367,14 +367,13 @@ impl<K: Kept> State<K> {
                         let why = "it has running totals, which have no mean";
                         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
                     }
-                    *kept.snapshot() = HostTop {
-                        total: cells.number("total", cells.total, row)?,
-                        other: cells.number("other", cells.other, row)?,
-                        proven: cells.number("proven", cells.proven, row)?,
-                        doubt: cells.lost.iter().any(|lost| lost.number(row).unwrap_or(0) > 0)
-                            && cells.doubt(row, is_static(row)?),
-                        rows: kept.take_rows(),
-                    };
+                    let top = kept.snapshot();
+                    top.rows.clear();
+                    top.total = cells.number("total", cells.total, row)?;
+                    top.other = cells.number("other", cells.other, row)?;
+                    top.proven = cells.number("proven", cells.proven, row)?;
+                    top.doubt = cells.lost.iter().any(|lost| lost.number(row).unwrap_or(0) > 0)
+                        && cells.doubt(row, is_static(row)?);
                 }
             }
             let rank = cells.rank.number(row).and_then(|rank| u32::try_from(rank).ok()).unwrap_or(0);

@@ -91,7 +91,7 @@ impl<'c> FileCells<'c> {
             proven: needed("proven")?,
             gap: columns.cells("gap"),
             container: columns.cells(CONTAINER),
-            kind: columns.cells(KIND).filter(|_| names.kinds),
+            kind: columns.cells(KIND),
             key: names.key.iter().map(|name| columns.cells(name)).collect(),
             lost,
             of_all,

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is kept of a host's snapshots while files are read.
 
-use std::mem;
-
 use topstat_model::Reach;
 
-use crate::bounds::{HostMean, HostRow, HostSums, HostTop};
+use crate::bounds::{HostMean, HostSums, HostTop};
 
 /// What a row belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +29,6 @@ pub trait Kept: Default {
 
     /// The present snapshot.
     fn snapshot(&mut self) -> &mut HostTop;
-
-    /// Room for the rows of the next snapshot.
-    fn take_rows(&mut self) -> Vec<HostRow> {
-        let mut rows = mem::take(&mut self.snapshot().rows);
-        rows.clear();
-        rows
-    }
 
     /// The result; `None` if no snapshot counts.
     fn finish(self, reach: Reach) -> Option<Self::Host>;

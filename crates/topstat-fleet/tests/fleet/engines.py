@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Runs the SQL texts on the standard input, a JSON list, in an engine: engines.py duckdb|clickhouse|spark
 The answer is a list with the rows of each, as text with | between the columns.
-Spark: MASTER is the cluster, and the job that is shipped (topstat_top.py) is on PYTHONPATH."""
+The job that is shipped (topstat_top.py) is on PYTHONPATH. Spark: MASTER is the cluster."""
 
 import json
 import os
@@ -16,11 +16,12 @@ def duckdb(texts):
 
 def clickhouse(texts):
     from chdb import session
+    from topstat_top import statements
 
     client = session.Session()
     answers = []
     for text in texts:
-        for statement in filter(str.strip, text.split(";\n")):
+        for statement in statements(text):
             answer = client.query(statement, "JSONCompactEachRow")
         answers.append([json.loads(line) for line in str(answer).splitlines()])
     return answers
