@@ -91,7 +91,7 @@ impl Present {
         let doubt = snapshot.lost.counters().any(|(name, count)| WITHOUT_OBJECT.contains(&name) && count > 0);
         let (total, other, proven) = (snapshot.total, snapshot.other, snapshot.proven.into());
         let top = HostTop { total, other, proven, doubt, rows };
-        state.hosts.push(Host { name: host.to_owned(), kept: Last::from(top) });
+        state.hosts.push(HostKept { name: host.to_owned(), kept: Last::from(top) });
         self.periods.push(snapshot.period_ms);
     }
 
@@ -264,7 +264,7 @@ pub fn key_by(own: Option<&FleetKey>, columns: &[String], by: &[String]) -> Flee
     FleetKey { reach: if whole { own.reach } else { Reach::Part }, columns: by.to_vec() }
 }
 
-struct Host<K> {
+struct HostKept<K> {
     name: String,
     kept: K,
 }
@@ -273,7 +273,7 @@ struct State<K> {
     key: FleetKey,
     from: i64,
     at: i64,
-    hosts: Vec<Host<K>>,
+    hosts: Vec<HostKept<K>>,
     by_name: HashMap<String, usize>,
     objects: Vec<Arc<str>>,
     by_object: HashMap<Arc<str>, u32, foldhash::fast::RandomState>,
@@ -392,7 +392,7 @@ impl<K: Kept> State<K> {
             return *number;
         }
         let number = self.hosts.len();
-        self.hosts.push(Host { name: name.to_owned(), kept: K::default() });
+        self.hosts.push(HostKept { name: name.to_owned(), kept: K::default() });
         self.by_name.insert(name.to_owned(), number);
         number
     }

@@ -275,17 +275,24 @@ impl Locked {
         &self.dir
     }
 
-    /// An empty directory to pin a family's state in. It gets its name by a rename, once its content is complete. If it can't be made
-    /// whole, none is left.
-    pub fn make_partial(&self, abi: &Dir, family: &str) -> Result<Dir, Error> {
-        let partial = partial(family);
+    /// Makes the directory of a family's state: `fill` pins the state in it under another name, which no process takes for a
+    /// state, and then it gets its name. If either fails, no directory is left.
+    pub fn make_family<T>(
+        &self,
+        abi: &Dir,
+        name: &str,
+        fill: impl FnOnce(Dir) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let partial = partial(name);
         abi.remove_tree(&partial, &mut Vec::new())?;
-        let whole = || {
-            let made = abi.make(&partial)?;
-            [MAPS, LINKS, PROGRAMS].into_iter().try_for_each(|part| made.make(part).map(drop))?;
-            Ok(made)
+        let made = || {
+            let dir = abi.make(&partial)?;
+            [MAPS, LINKS, PROGRAMS].into_iter().try_for_each(|part| dir.make(part).map(drop))?;
+            let filled = fill(dir)?;
+            abi.rename(&partial, name).map_err(|e| broken(&abi.path_of(name), e))?;
+            Ok(filled)
         };
-        whole().inspect_err(|_| {
+        made().inspect_err(|_| {
             // The first error says more than an error of the removal.
             let _ = abi.remove_tree(&partial, &mut Vec::new());
         })

@@ -297,7 +297,7 @@ impl Pinned {
         Ok(())
     }
 
-    /// Loads, attaches and pins. Until the very end the objects are in a partial directory, which no process takes for the state.
+    /// Loads, attaches and pins.
     fn load(
         of: &RankedFamily,
         (locked, abi): (&Locked, &Dir),
@@ -310,21 +310,9 @@ impl Pinned {
             locked.remove_family(abi, name, &mut Vec::new())?;
         }
         let (loaded, _) = Loaded::afresh(of, tables, options, true)?;
-        let made = Self::new(of, locked.make_partial(abi, name)?);
-        made.name_when_done(abi, |made| made.fill(&loaded, pins, tables))?;
+        locked.make_family(abi, name, |dir| Self::new(of, dir).fill(&loaded, pins, tables))?;
         let named = abi.dir(name)?.map(|dir| Self::new(of, dir));
         named.ok_or_else(|| unusable(&abi.path_of(name), &"somebody has removed it"))
-    }
-
-    /// Fills this directory, which is a partial one of `abi`, and then gives it its name. If either fails, the directory is
-    /// removed.
-    fn name_when_done(&self, abi: &Dir, fill: impl FnOnce(&Self) -> Result<(), Error>) -> Result<(), Error> {
-        let name = &self.of.family.name;
-        let named = || abi.rename(&partial(name), name).map_err(|e| cannot_pin(&abi.path_of(name), &e));
-        fill(self).and_then(|()| named()).inspect_err(|_| {
-            // The first error says more than an error of the removal.
-            let _ = abi.remove_tree(&partial(name), &mut Vec::new());
-        })
     }
 
     fn fill(&self, loaded: &Loaded, pins: &Pins, tables: &[Arc<TableInfo>]) -> Result<(), Error> {
@@ -483,10 +471,9 @@ impl Attached for Pinned {
                     .to_owned(),
             });
         }
-        let copy = Self::new(&self.of, locked.make_partial(&abi, name)?);
-        copy.name_when_done(&abi, |copy| self.copy(&copy.dir))?;
+        let copy = locked.make_family(&abi, name, |dir| self.copy(&dir).map(|()| dir))?;
         // The descriptor stays valid after the rename.
-        self.dir.replace(&copy.dir)?;
+        self.dir.replace(&copy)?;
         self.dir.again()
     }
 }

@@ -29,15 +29,21 @@ pub struct Wanted {
     seen: Mutex<Seen>,
 }
 
-/// What a process has seen of the need, and done. The hook is attached when the programs are loaded.
-#[derive(Default)]
-struct Seen {
-    /// The last time that an object needed the hook, or the first read.
-    needed: Option<Instant>,
-    /// The last time that the hook was certainly attached, since an object needs it.
-    attached: Option<Instant>,
-    /// It was detached since an object needed it.
-    is_detached: bool,
+/// What a process has last done with the hook, which is attached when the programs are loaded.
+enum Seen {
+    Attached {
+        /// The last time that an object needed the hook, or the first read.
+        needed: Option<Instant>,
+        /// The last time that this process made sure that the hook is attached.
+        sure: Option<Instant>,
+    },
+    Detached,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self::Attached { needed: None, sure: None }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -51,20 +57,18 @@ impl Seen {
     /// What is to be done where `count` objects need the hook.
     fn next(&mut self, count: u64, now: Instant) -> Step {
         if count > 0 {
-            self.needed = Some(now);
-            self.is_detached = false;
-            if self.attached.is_some_and(|at| now.duration_since(at) < LOOK) {
-                return Step::Leave;
-            }
-            self.attached = Some(now);
-            return Step::Attach;
+            let sure = match *self {
+                Self::Attached { sure, .. } => sure.filter(|at| now.duration_since(*at) < LOOK),
+                Self::Detached => None,
+            };
+            *self = Self::Attached { needed: Some(now), sure: sure.or(Some(now)) };
+            return if sure.is_some() { Step::Leave } else { Step::Attach };
         }
-        let needed = *self.needed.get_or_insert(now);
-        if self.is_detached || now.duration_since(needed) < CALM {
+        let Self::Attached { needed, .. } = self else { return Step::Leave };
+        if now.duration_since(*needed.get_or_insert(now)) < CALM {
             return Step::Leave;
         }
-        self.attached = None;
-        self.is_detached = true;
+        *self = Self::Detached;
         Step::Detach
     }
 }
