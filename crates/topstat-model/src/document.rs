@@ -81,6 +81,8 @@ struct Document<'a> {
     period_ms: u32,
     delay_ms: u32,
     elapsed_ms: Option<u64>,
+    #[serde(default)]
+    off: Vec<String>,
     top: u32,
     objects: u64,
     total: u64,
@@ -108,7 +110,7 @@ struct FilterRead {
     of: u32,
 }
 
-/// Reads a document. A document has neither the rows that each CPU has ordered nor the switches: all switches are taken to be on.
+/// Reads a document. A document lacks the rows that each CPU has ordered.
 ///
 /// # Errors
 ///
@@ -119,6 +121,7 @@ pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<
     let shape = shape(&document.sample, &document.table).unwrap_or_default();
     let rows = document.rows.0;
     let (columns, parts) = columns(shape.columns, &rows)?;
+    let is_on = |switch: &str| !document.off.iter().any(|off| off == switch);
     let value_name = if shape.value_name.is_empty() { document.table.clone() } else { shape.value_name };
     Ok(Snapshot {
         time: time(&document.time).ok_or_else(|| wrong("time", &document.time))?,
@@ -138,10 +141,10 @@ pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<
         lost: lost(&document.lost)?,
         lost_now: lost(&document.lost_now)?,
         settings: Settings {
-            enabled: true,
+            enabled: is_on("table"),
             owner: document.sample.clone(),
-            owner_enabled: true,
-            topstat_enabled: true,
+            owner_enabled: is_on("sample"),
+            topstat_enabled: is_on("topstat"),
         },
         rows: rows.into_iter().map(|row| read_row(row, &columns, &parts)).collect::<Result<_, _>>()?,
         columns,

@@ -19,6 +19,8 @@
 //! | `"stale_cpus":[3]` | at the end | these CPUs could not be brought to the snapshot's instant |
 //! | `"elapsed_ms":1003` | after `delay_ms` | values are the changes between two readings, converted to the period: the time
 //! between the readings |
+//! | `"off":["sample"]` | after `delay_ms` or `elapsed_ms` | the table counts nothing, for these are switched off: `topstat`, its
+//! sample, the table itself |
 //! | `"shared":12` | after `total` | a part of the total belongs to no single CPU: `cpu_totals` and this part add up to the total
 //! |
 //! | an object's optional columns | in `object` | they have a value; other columns are `null` without one |
@@ -88,6 +90,8 @@ struct Document<'a> {
     delay_ms: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     elapsed_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    off: Vec<&'static str>,
     top: u32,
     objects: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -118,6 +122,7 @@ impl<'a> From<&'a Snapshot> for Document<'a> {
             period_ms: snapshot.period_ms,
             delay_ms: snapshot.delay_ms,
             elapsed_ms: snapshot.elapsed_ms(),
+            off: snapshot.settings.off(),
             top: snapshot.top,
             objects: snapshot.objects,
             closed: snapshot.closed(),

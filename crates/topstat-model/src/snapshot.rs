@@ -154,6 +154,12 @@ impl Settings {
     pub fn counts(&self) -> bool {
         self.enabled && self.owner_enabled && self.topstat_enabled
     }
+
+    /// The switches that are off, as documents name them: `topstat`, `sample`, `table`.
+    pub fn off(&self) -> Vec<&'static str> {
+        let switches = [("topstat", self.topstat_enabled), ("sample", self.owner_enabled), ("table", self.enabled)];
+        switches.into_iter().filter(|(_, is_on)| !is_on).map(|(name, _)| name).collect()
+    }
 }
 
 /// A filter that has hidden rows.

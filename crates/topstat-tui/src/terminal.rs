@@ -70,7 +70,8 @@ pub struct Options {
 
 /// A request of the drawing thread to the reading thread.
 enum Ask {
-    Read(Vec<usize>),
+    /// These tables, asked for at this time.
+    Read(Vec<usize>, Instant),
     Recall(usize, SystemTime),
     Outline(usize),
     Settings(Vec<usize>),
@@ -122,9 +123,12 @@ pub fn run(feed: &mut dyn Feed, options: Options, names: Box<dyn Names>) -> io::
     // If the socket is full, the bell has already been rung.
     let ring = || drop((&bell).write(&[0]));
     let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        serve(feed, &tables, &asked, &|told| {
+        serve(feed, &tables, &asked, &|told, looks_at| {
             let sent = answer.send(told);
-            ring();
+            // An answer that was sent before this time is found by the look; a later one needs the bell.
+            if looks_at.is_none_or(|time| Instant::now() >= time) {
+                ring();
+            }
             sent.map_err(|_| ())
         });
     }));
@@ -140,38 +144,49 @@ pub fn run(feed: &mut dyn Feed, options: Options, names: Box<dyn Names>) -> io::
     }
 }
 
-/// Answers requests until the drawing thread has ended.
-fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answer: &dyn Fn(Answer) -> Result<(), ()>) {
+/// Answers requests until the drawing thread has ended. `answer` gets an answer, and the time at which the drawing thread looks for it
+/// by itself; `None`: the bell wakes the thread.
+fn serve(
+    feed: &mut dyn Feed,
+    tables: &[TableMeta],
+    asked: &Receiver<Ask>,
+    answer: &dyn Fn(Answer, Option<Instant>) -> Result<(), ()>,
+) {
+    let answer_at_once = |told| answer(told, None);
     while let Ok(ask) = asked.recv() {
         let answers = match ask {
-            Ask::Read(wanted) => wanted.into_iter().try_for_each(|table| {
-                let reading = feed.read(&tables[table]).map(Box::new);
-                let since = feed.counting_since(&tables[table]);
-                answer(Answer::Read(table, since, reading))
-            }),
+            Ask::Read(wanted, at) => {
+                let last = wanted.last().copied();
+                wanted.into_iter().try_for_each(|table| {
+                    let reading = feed.read(&tables[table]).map(Box::new);
+                    let since = feed.counting_since(&tables[table]);
+                    let looks_at = (Some(table) != last).then_some(at + DRAWN_WITHIN);
+                    answer(Answer::Read(table, since, reading), looks_at)
+                })
+            }
             Ask::Recall(table, time) => {
                 let found = feed.at(&tables[table], time);
-                answer(Answer::Recalled(table, time, found))
+                answer_at_once(Answer::Recalled(table, time, found))
             }
             Ask::Outline(table) => {
                 let peaks = feed.outline(&tables[table]);
-                answer(Answer::Outlined(table, peaks))
+                answer_at_once(Answer::Outlined(table, peaks))
             }
             Ask::Settings(wanted) => {
                 let settings = feed.settings(&wanted.iter().map(|table| &tables[*table]).collect::<Vec<_>>());
-                answer(Answer::Settings(wanted.into_iter().zip(settings).collect()))
+                answer_at_once(Answer::Settings(wanted.into_iter().zip(settings).collect()))
             }
             Ask::Set(table, setting, value) => {
                 let path = format!("{}/{}", tables[table].path(), setting.name());
                 let said = feed.set(&tables[table], setting, value);
                 let said = said.map_or_else(|why| why, |()| format!("{path} is {value}"));
-                answer(Answer::Said(said))
+                answer_at_once(Answer::Said(said))
             }
             Ask::Save(snapshot) => {
                 let said = feed.save(&snapshot).map_or_else(|why| why, |path| format!("saved as {path}"));
-                answer(Answer::Said(said))
+                answer_at_once(Answer::Said(said))
             }
-            Ask::Cost => answer(Answer::Cost(feed.cost())),
+            Ask::Cost => answer_at_once(Answer::Cost(feed.cost())),
         };
         if answers.is_err() {
             return;
@@ -199,6 +214,7 @@ fn show(
     let (mut at_once, mut asked_at) = (true, Instant::now());
     let (mut cost_due, mut cost_after) = (Instant::now(), FIRST_COST_AFTER);
     loop {
+        let looked_at = Instant::now();
         // The answers come first: they decide what is wanted next.
         if !take_answers(&mut app, answers, &mut waiting) {
             return Ok(());
@@ -228,7 +244,7 @@ fn show(
             waiting = asked.len();
             asked_at = Instant::now();
             read = wanted;
-            if waiting > 0 && ask.send(Ask::Read(asked)).is_err() {
+            if waiting > 0 && ask.send(Ask::Read(asked, asked_at)).is_err() {
                 return Ok(());
             }
         }
@@ -258,7 +274,8 @@ fn show(
             if waiting > 0 {
                 // The next readings are not asked for before the answers to the last request have come, however long they are
                 // due.
-                app.dirty.then(|| DRAWN_WITHIN.saturating_sub(asked_at.elapsed()))
+                let looks_at = asked_at + DRAWN_WITHIN;
+                (looked_at < looks_at).then(|| looks_at.saturating_duration_since(Instant::now()))
             } else {
                 let names = app.awaits_names().then_some(NAMES_EVERY);
                 app.dirty |= names.is_some();

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use topstat_kernel::{Objects, SampleInfo, TableInfo, TableSettings};
 use topstat_model::document::{self, Titles};
-use topstat_model::{Settings, Snapshot, TableType, Unit};
+use topstat_model::{Snapshot, TableType, Unit};
 
 use crate::aside::Aside;
 use crate::daemon::tree::value::Setting;
@@ -125,18 +125,10 @@ impl Files {
     /// See [`Files::describe`].
     pub fn snapshot(&self, described: &Described) -> Result<Snapshot, Error> {
         let table = &described.table;
-        let set = self.settings(table)?;
-        let settings = Settings {
-            enabled: set.enabled,
-            owner: table.sample.clone(),
-            owner_enabled: set.sample_enabled,
-            topstat_enabled: set.root_enabled,
-        };
         let columns = self.samples.iter().find(|sample| sample.name == table.sample).map(|sample| sample.columns());
         let text = self.text(table, Kind::Json)?;
         let read = document::read_titled(text.as_bytes(), &described.titles, &columns.unwrap_or_default());
-        let mut snapshot = read.map_err(|why| self.wrong(table, Kind::Json, &why.to_string()))?;
-        snapshot.settings = settings;
+        let snapshot = read.map_err(|why| self.wrong(table, Kind::Json, &why.to_string()))?;
         snapshot.check().map_err(|fault| self.wrong(table, Kind::Json, &fault.to_string()))?;
         Ok(snapshot)
     }

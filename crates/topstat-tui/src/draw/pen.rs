@@ -147,10 +147,10 @@ impl<'a> Pen<'a> {
         if width == 0 || !self.buffer.area.contains((x, y).into()) {
             return x;
         }
-        if is_plain(text) {
-            return self.put_ascii(x, y, width, text, style);
-        }
         let text = if self.look.utf8 { text.into() } else { ascii(text) };
+        if text.chars().all(has_a_cell) {
+            return self.put_cells(x, y, width, &text, style);
+        }
         self.buffer.set_stringn(x, y, text, width.into(), style).0
     }
 
@@ -164,7 +164,7 @@ impl<'a> Pen<'a> {
 
     /// As [`Pen::put`], for a text whose characters take a cell each. Nearly all texts are of this kind, and need no cut into
     /// graphemes.
-    fn put_ascii(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) -> u16 {
+    fn put_cells(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) -> u16 {
         let cells = usize::from(width.min(self.buffer.area.right() - x));
         let first = self.buffer.index_of(x, y);
         let mut end = x;
@@ -197,6 +197,11 @@ impl<'a> Pen<'a> {
 /// The number of cells that a text takes.
 pub fn cells(text: &str) -> usize {
     if is_plain(text) { text.len() } else { text.width() }
+}
+
+/// Whether a character takes one cell, whatever its neighbours are: ASCII, lines and blocks, and the others that the screens use.
+fn has_a_cell(c: char) -> bool {
+    matches!(c, ' '..='~' | '\u{2500}'..='\u{259f}' | '·' | '…' | 'µ' | '×' | '†' | '↑' | '↓' | '↔')
 }
 
 /// A text for a terminal that supports ASCII only.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use documents::Documents;
+pub use documents::Documents;
 
 use crate::lock::lock;
 

@@ -2,6 +2,7 @@
 //! How other commands reach the daemon's state. If a tree is mounted, they go through the tree, which needs only access to it.
 //! Otherwise they go through the pins, which needs no running daemon.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use super::probe::{self, Answer};
 use super::statistics::Statistics;
 use super::tree::value::Setting;
 use super::tree::{File, Kind, Tree};
-use crate::aside::read_all;
+use crate::aside::{Documents, read_all};
 use crate::backend::Backend;
 use crate::error::Error;
 
@@ -83,6 +84,19 @@ impl Client {
             }
             (Self::Pinned(statistics), _) => Ok(statistics.text(file)?),
         }
+    }
+
+    /// The document of a table. A file of the daemon's tree stays open in `documents`, so that the next reading is one request to the
+    /// daemon.
+    ///
+    /// # Errors
+    ///
+    /// When the file can't be read.
+    pub fn document<'d>(&self, file: &File, documents: &'d mut Documents) -> Result<Cow<'d, [u8]>, Error> {
+        let Self::Tree(root) = self else { return self.read(file).map(Cow::Owned) };
+        let path = root.join(file.path());
+        let read = documents.read(&path, usize::MAX);
+        read.map(Cow::Borrowed).map_err(|error| self.failed("read", &path, &error))
     }
 
     /// Whether there is such a file: its sample is loaded. A file that can't be looked at is taken to be there, and reading it

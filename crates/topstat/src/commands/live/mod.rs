@@ -13,6 +13,7 @@ use topstat_tui::{Feed, TableMeta};
 
 use crate::args::view::ViewArgs;
 use crate::args::{ColorWhen, Mount, Pins};
+use crate::aside::Documents;
 use crate::backend::Backend;
 use crate::console::{Console, Wake};
 use crate::daemon::client::{Client, catalogue};
@@ -154,6 +155,7 @@ struct LiveFeed<'a> {
     /// The client of the daemon, or the error of reaching the daemon.
     client: Result<Client, Error>,
     catalogue: Tree,
+    documents: Documents,
     /// The families that this view has loaded, and the errors of those that could not be loaded.
     loaded: HashMap<String, Result<Loaded, String>>,
     records: Records,
@@ -192,6 +194,7 @@ impl<'a> LiveFeed<'a> {
             backend,
             client,
             catalogue: catalogue(),
+            documents: Documents::default(),
             loaded: HashMap::new(),
             records,
             options: String::new(),
@@ -248,20 +251,6 @@ impl<'a> LiveFeed<'a> {
         }
     }
 
-    fn shared(&self, client: &Client, table: &TableMeta) -> Result<Snapshot, String> {
-        let text = |path: &str| client.read(&self.file_at(path)?).map_err(|error| error.to_string());
-        let document = text(&format!("{}/json", table.path()))?;
-        let mut snapshot = document::read(&document, resolve::shape).map_err(|error| error.to_string())?;
-        if snapshot.rows.is_empty() {
-            // A document does not say why it is empty: the switches do.
-            let on = |above: &str| text(&format!("{above}enabled")).map(|text| text.starts_with(b"1"));
-            snapshot.settings.enabled = on(&format!("{}/", table.path()))?;
-            snapshot.settings.owner_enabled = on(&format!("{}/", table.sample))?;
-            snapshot.settings.topstat_enabled = on("")?;
-        }
-        Ok(snapshot)
-    }
-
     fn own(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
         let info = topstat_kernel::find(&table.sample, &table.table).ok_or("there is no such table")?;
         let family = family_of(&table.sample).ok_or("there is no such table")?;
@@ -307,7 +296,11 @@ impl Feed for LiveFeed<'_> {
     fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
         switched_off(table)?;
         match &self.client {
-            Ok(client) if !self.is_own(table) => self.shared(client, table),
+            Ok(client) if !self.is_own(table) => {
+                let file = self.file(table, "json")?;
+                let document = client.document(&file, &mut self.documents).map_err(|error| error.to_string())?;
+                document::read(&document, resolve::shape).map_err(|error| error.to_string())
+            }
             _ => self.own(table),
         }
     }
