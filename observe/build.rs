@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 fn main() {
     let observe = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let root = observe.parent().expect("the crate is in the repository");
-    for folder in ["observe", "families", "engine/include"] {
-        println!("cargo:rerun-if-changed={}", root.join(folder).display());
+    for read in ["observe", "families", "engine/include", "kmod/core/container.h"] {
+        println!("cargo:rerun-if-changed={}", root.join(read).display());
     }
     let mut tests: Vec<(String, PathBuf)> = Vec::new();
     for entry in entries(&observe) {
@@ -27,7 +27,7 @@ fn main() {
         }
     }
     let mut build = cc::Build::new();
-    build.file(observe.join("host_user.c")).files(tests.iter().map(|(_, file)| file));
+    build.file(observe.join("host_user.c")).file(observe.join("container.c")).files(tests.iter().map(|(_, file)| file));
     build.include(root).include(root.join("engine/include")).flag("-std=gnu11").opt_level(2);
     build
         .flag("-fno-strict-aliasing")

@@ -353,7 +353,10 @@ static void describe(u64 object, u64 id, struct topstat_row *row)
 	/* The namespace ends with its last socket, which may be this one, just now. */
 	ts_peek(&netns, sizeof(netns), (u64)(unsigned long)&net->ns.inum);
 	topstat_row_number(row, netns);
-	topstat_row_none(row);
+	if (o->cgroup)
+		topstat_row_container(row, o->cgroup);
+	else
+		topstat_row_none(row);
 	/* Closed connections are not kept. */
 	topstat_row_none(row);
 }

@@ -186,17 +186,19 @@ static void describe_task(u64 object, u64 id, struct topstat_row *row)
 	topstat_row_number(row, peek(task, tgid));
 	topstat_row_none(row);
 	topstat_row_text(row, comm, sizeof(comm));
-	if (kn)
+	if (kn) {
 		topstat_row_cgroup(row, peek(kn, id));
-	else
+		topstat_row_container(row, peek(kn, id));
+	} else {
 		topstat_row_none(row);
-	topstat_row_none(row);
+		topstat_row_none(row);
+	}
 }
 
 static void describe_group(u64 object, u64 id, struct topstat_row *row)
 {
 	topstat_row_cgroup(row, id);
-	topstat_row_none(row);
+	topstat_row_container(row, id);
 }
 
 /* Tries to read a window that is being written. */

@@ -207,6 +207,7 @@ struct tt_text {
 	char *bytes;
 	size_t length;
 	size_t room;
+	char *path; /* room for the path of a control group */
 	bool failed;
 };
 
@@ -232,6 +233,7 @@ enum tt_field_kind {
 	TT_FIELD_IP6,
 	TT_FIELD_TEXT,
 	TT_FIELD_CGROUP,
+	TT_FIELD_CONTAINER, /* of the control group with this id */
 };
 
 struct topstat_row {
@@ -249,8 +251,11 @@ struct tt_field {
 	size_t length;
 };
 
-/* The field at *at; advances *at to the next field. After the last field it returns fields of the kind TT_FIELD_NONE. */
-struct tt_field tt_field(const struct topstat_row *row, size_t *at);
+/*
+ * The field at *at; advances *at to the next field. After the last field it returns fields of the kind TT_FIELD_NONE. A container is a
+ * text, which is valid until the next call of tt_field() or tt_field_put() with this text.
+ */
+struct tt_field tt_field(struct tt_text *text, const struct topstat_row *row, size_t *at);
 void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_field *field);
 
 /* A snapshot, in parts */

@@ -46,7 +46,7 @@ static void put_fields(struct tt_text *text, const struct tt_snapshot *s, const 
 	u32 i;
 
 	for (i = 0; i < s->table->sample->info.column_count; i++) {
-		field = tt_field(&row->described, &at);
+		field = tt_field(text, &row->described, &at);
 		tt_puts(text, before);
 		tt_field_put(text, TT_PLAIN, &field);
 		tt_puts(text, after);
@@ -121,7 +121,7 @@ static void json_object(struct tt_text *text, const struct tt_snapshot *s, const
 	u32 i;
 
 	for (i = 0; i < info->column_count; i++) {
-		field = tt_field(&row->described, &at);
+		field = tt_field(text, &row->described, &at);
 		if (field.kind == TT_FIELD_NONE && info->columns[i].optional)
 			continue;
 		tt_printf(text, "%s\"%s\":", before, info->columns[i].name);
@@ -207,6 +207,27 @@ static void json_cpus(struct tt_text *text, const struct tt_snapshot *s)
 	tt_puts(text, stale ? "]}\n" : "}\n");
 }
 
+/* The switches that are off. */
+static void json_off(struct tt_text *text, const struct tt_snapshot *s)
+{
+	static const struct {
+		u32 bit;
+		const char *name;
+	} switches[] = { { TS_SWITCH_ROOT, "topstat" }, { TS_SWITCH_SAMPLE, "sample" }, { TS_SWITCH_TABLE, "table" } };
+	const char *before = "\"off\":[";
+	u32 i;
+
+	if ((s->config.switches & TS_SWITCH_ALL) == TS_SWITCH_ALL)
+		return;
+	for (i = 0; i < ARRAY_SIZE(switches); i++) {
+		if (s->config.switches & switches[i].bit)
+			continue;
+		tt_printf(text, "%s\"%s\"", before, switches[i].name);
+		before = ",";
+	}
+	tt_puts(text, "],");
+}
+
 void tt_json(struct tt_text *text, const struct tt_snapshot *s)
 {
 	static const char *const units[] = { "count", "packets", "bits", "bytes", "segments", "nanoseconds" };
@@ -215,9 +236,10 @@ void tt_json(struct tt_text *text, const struct tt_snapshot *s)
 
 	json_time(text, &s->time);
 	tt_printf(text, "\"sample\":\"%s\",\"table\":\"%s\",", t->sample->info.name, t->name);
-	tt_printf(text, "\"type\":\"%s\",\"unit\":\"%s\",\"period_ms\":%u,\"delay_ms\":%u,\"top\":%u,\"objects\":%llu,",
-		  tt_is_static(t) ? "static" : "dynamic", units[t->unit], s->config.period_ms, s->config.delay_ms, t->top,
-		  s->objects);
+	tt_printf(text, "\"type\":\"%s\",\"unit\":\"%s\",\"period_ms\":%u,\"delay_ms\":%u,",
+		  tt_is_static(t) ? "static" : "dynamic", units[t->unit], s->config.period_ms, s->config.delay_ms);
+	json_off(text, s);
+	tt_printf(text, "\"top\":%u,\"objects\":%llu,", t->top, s->objects);
 	tt_printf(text, "\"total\":%llu,\"other\":%llu,\"proven\":%u,", scaled(s, s->total), scaled(s, s->other),
 		  s->proven);
 	json_lost(text, s, "lost", s->lost);

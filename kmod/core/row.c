@@ -13,6 +13,7 @@
 #include <net/net_namespace.h>
 #include "core.h"
 #include "compat.h"
+#include "container.h"
 
 static void put(struct topstat_row *row, enum tt_field_kind kind, const void *value, size_t length)
 {
@@ -37,6 +38,12 @@ void topstat_row_cgroup(struct topstat_row *row, u64 id)
 	put(row, TT_FIELD_CGROUP, &id, sizeof(id));
 }
 EXPORT_SYMBOL_GPL(topstat_row_cgroup);
+
+void topstat_row_container(struct topstat_row *row, u64 id)
+{
+	put(row, TT_FIELD_CONTAINER, &id, sizeof(id));
+}
+EXPORT_SYMBOL_GPL(topstat_row_container);
 
 void topstat_row_netns(struct topstat_row *row, const struct net *net)
 {
@@ -83,13 +90,52 @@ void topstat_row_text(struct topstat_row *row, const char *text, size_t most)
 }
 EXPORT_SYMBOL_GPL(topstat_row_text);
 
-struct tt_field tt_field(const struct topstat_row *row, size_t *at)
+/*
+ * The path of a control group, in the reader's cgroup namespace. NULL: there is no memory, the cgroup was removed, or the kernel has no
+ * function for modules that finds it.
+ */
+static const char *path_of(struct tt_text *text, u64 id)
+{
+#ifdef HAVE_CGROUP_GET_FROM_ID
+	struct cgroup *cgroup = cgroup_get_from_id(id);
+	int length = -ENOMEM;
+
+	if (IS_ERR_OR_NULL(cgroup))
+		return NULL;
+	if (!text->path)
+		text->path = kmalloc(PATH_MAX, GFP_KERNEL);
+	if (text->path)
+		length = cgroup_path_ns(cgroup, text->path, PATH_MAX, current->nsproxy->cgroup_ns);
+	else
+		text->failed = true;
+	cgroup_put(cgroup);
+	return length < 0 ? NULL : text->path;
+#else
+	return NULL;
+#endif
+}
+
+static void find_container(struct tt_text *text, struct tt_field *field)
+{
+	const char *path = path_of(text, field->number);
+	struct tt_part id;
+
+	field->kind = TT_FIELD_NONE;
+	if (!path || !tt_container_of(path, strlen(path), &id))
+		return;
+	field->kind = TT_FIELD_TEXT;
+	field->bytes = id.at;
+	field->length = id.length;
+}
+
+struct tt_field tt_field(struct tt_text *text, const struct topstat_row *row, size_t *at)
 {
 	static const u8 sizes[] = {
 		[TT_FIELD_NUMBER] = 8,
 		[TT_FIELD_IP4] = 4,
 		[TT_FIELD_IP6] = 16,
 		[TT_FIELD_CGROUP] = 8,
+		[TT_FIELD_CONTAINER] = 8,
 	};
 	struct tt_field field = { TT_FIELD_NONE };
 
@@ -102,8 +148,10 @@ struct tt_field tt_field(const struct topstat_row *row, size_t *at)
 		field.length = sizes[field.kind];
 	field.bytes = row->bytes + *at;
 	*at += field.length;
-	if (field.kind == TT_FIELD_NUMBER || field.kind == TT_FIELD_CGROUP)
+	if (field.kind == TT_FIELD_NUMBER || field.kind == TT_FIELD_CGROUP || field.kind == TT_FIELD_CONTAINER)
 		memcpy(&field.number, field.bytes, sizeof(field.number));
+	if (field.kind == TT_FIELD_CONTAINER)
+		find_container(text, &field);
 	/* An empty text is a missing value. */
 	if (field.kind == TT_FIELD_TEXT && !field.length)
 		field.kind = TT_FIELD_NONE;
@@ -138,26 +186,14 @@ static void put_ip6(struct tt_text *text, const u8 *bytes)
 	}
 }
 
-/* The path in the reader's cgroup namespace. */
 static void put_cgroup(struct tt_text *text, enum tt_style style, u64 id)
 {
-#ifdef HAVE_CGROUP_GET_FROM_ID
-	struct cgroup *cgroup = cgroup_get_from_id(id);
-	char *path;
+	const char *path = path_of(text, id);
 
-	if (!IS_ERR_OR_NULL(cgroup)) {
-		path = kmalloc(PATH_MAX, GFP_KERNEL);
-		if (!path)
-			text->failed = true;
-		else if (cgroup_path_ns(cgroup, path, PATH_MAX, current->nsproxy->cgroup_ns) >= 0)
-			tt_escaped(text, style, path, strlen(path));
-		kfree(path);
-		cgroup_put(cgroup);
-		return;
-	}
-#endif
-	/* The cgroup was removed, or the kernel has no function for modules that finds it. */
-	tt_printf(text, "cgroup:%llu", id);
+	if (path)
+		tt_escaped(text, style, path, strlen(path));
+	else
+		tt_printf(text, "cgroup:%llu", id);
 }
 
 /* Write the value; in JSON without quotes. */
@@ -181,6 +217,7 @@ void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_fie
 	case TT_FIELD_CGROUP:
 		put_cgroup(text, style, field->number);
 		break;
+	case TT_FIELD_CONTAINER: /* tt_field() has found it */
 	case TT_FIELD_NONE:
 		tt_puts(text, "-");
 		break;

@@ -280,7 +280,7 @@ static int known_texts(struct rig *rig)
 		row = (struct topstat_row){ .columns = 1 };
 		topstat_row_ip(&row, AF_INET6, ips[i]);
 		at = 0;
-		field = tt_field(&row, &at);
+		field = tt_field(&text, &row, &at);
 		text.length = 0;
 		tt_field_put(&text, TT_PLAIN, &field);
 		same = text.length == strlen(written[i]) && !memcmp(text.bytes, written[i], text.length);

@@ -3,6 +3,7 @@
 
 #include <linux/kernel.h>
 #include <linux/mm.h>
+#include <linux/slab.h>
 #include <linux/string.h>
 #include "core.h"
 
@@ -13,6 +14,7 @@
 void tt_text_free(struct tt_text *text)
 {
 	kvfree(text->bytes);
+	kfree(text->path);
 	memset(text, 0, sizeof(*text));
 }
 

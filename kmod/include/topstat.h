@@ -47,7 +47,7 @@ struct topstat_table;
 #define TOPSTAT_COLUMNS_MAX 16
 /*
  * The largest size of an object's description in bytes: a text takes its length and 2, an IPv6 address 17, an IPv4 address 5, a
- * number, control group or network namespace 9.
+ * number, control group, container or network namespace 9.
  */
 #define TOPSTAT_ROW_BYTES 232
 
@@ -505,6 +505,16 @@ void topstat_row_ip(struct topstat_row *row, int family, const void *address);
  * @id: its id in the hierarchy of version 2
  */
 void topstat_row_cgroup(struct topstat_row *row, u64 id);
+
+/**
+ * topstat_row_container() - write the container that a control group belongs to to the next field
+ * @row: from the describe callback
+ * @id: the id of the control group in the hierarchy of version 2
+ *
+ * The field has the id that the runtime has put into the control group's path, or the name of an LXC container; no value if the path
+ * names neither, or is not known.
+ */
+void topstat_row_container(struct topstat_row *row, u64 id);
 
 /**
  * topstat_row_netns() - write a network namespace to the next field

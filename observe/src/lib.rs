@@ -27,3 +27,20 @@ pub fn run(name: &str, seed: u64) -> Result<(), String> {
     let why = CStr::from_bytes_until_nul(&why).map_or_else(|_| "?".into(), CStr::to_string_lossy);
     Err(format!("{name}, seed {seed}: {why}"))
 }
+
+unsafe extern "C" {
+    fn container_of_path(path: *const c_char, length: u32, at: *mut u32) -> i32;
+}
+
+/// The container that a cgroup's path belongs to, by the rule of the kernel module.
+///
+/// # Panics
+/// The rule returns a place outside the path.
+pub fn container(path: &str) -> Option<&str> {
+    let mut at = 0;
+    let length = u32::try_from(path.len()).expect("a path is short");
+    // SAFETY: the function reads `length` bytes of the path, and writes one number.
+    let length = usize::try_from(unsafe { container_of_path(path.as_ptr().cast(), length, &raw mut at) }).ok()?;
+    let at = usize::try_from(at).expect("it is in the path");
+    Some(&path[at..][..length])
+}

@@ -51,7 +51,7 @@ fn v1_mount(controller: &str) -> Option<PathBuf> {
 }
 
 /// Where the v2 hierarchy is mounted.
-pub(crate) fn v2_mount() -> Option<PathBuf> {
+pub fn v2_mount() -> Option<PathBuf> {
     mounts().into_iter().find(|(_, kind, _)| kind == "cgroup2").map(|(path, _, _)| path.into())
 }
 

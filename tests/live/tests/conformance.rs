@@ -8,9 +8,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{self, Command};
 use std::time::{Duration, Instant};
 
+use topstat_live::cgroup::{self, Group};
 use topstat_live::modules::{self, Modules};
 use topstat_live::tree::{Document, Stat, errno};
 use topstat_live::watch::ENDLESS_MS;
@@ -18,20 +19,21 @@ use topstat_live::{Busy, Case, Counts, Daemon, Key, Tree, alone, case, limits, n
 use topstat_load::{Config, Dist, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
-    vec![alone!(Fills: daemon, Root, Fuse; Daemon), case!(kernel_module, Root, KernelModule)]
+    vec![alone!(Fills: daemon, Root, Fuse, CgroupV2; Daemon), case!(kernel_module, Root, CgroupV2, KernelModule)]
 }
 
 /// A guarantee, and the function that checks it.
 type Check = (&'static str, fn(&Backend));
 
 /// Each check begins with the initial settings, and may leave others.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     ("the files are there", files_are_there),
     ("no other files can be made", no_others_can_be_made),
     ("settings are read as they were written", settings_are_read_as_written),
     ("bad values change nothing", bad_values_change_nothing),
     ("pieces and offsets set nothing", pieces_and_offsets_set_nothing),
     ("what is shown was carried", what_is_shown_was_carried),
+    ("a container is named by its control group", containers_are_named),
     ("each of the three switches stops counting", each_of_the_three_switches_stops_counting),
     ("dynamic values age, static ones stay", dynamic_values_age),
     ("closed connections leave static tables, and are in the total", closed_connections_leave),
@@ -222,6 +224,34 @@ fn what_is_shown_was_carried(backend: &Backend) {
     }
 }
 
+/// Where the tree finds no path of a control group, as in the module of an old kernel, there is no container either.
+fn containers_are_named(backend: &Backend) {
+    let tree = &backend.tree;
+    tree.write(PERIOD, ENDLESS_MS);
+    let id = "0123456789abcdef".repeat(4);
+    let above = Group::below_root("containers").unwrap();
+    let group = above.child(&format!("docker-{id}.scope")).unwrap();
+    let own = cgroup::path_of(process::id(), "").unwrap();
+    let own = cgroup::v2_mount().unwrap().join(own.trim_start_matches('/')).join("cgroup.procs");
+    group.take(process::id());
+    let carried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut load = Load::open(Config { connections: 3, ..Config::default() }).unwrap();
+        let truth = carry(&mut load, &Plan::new(vec![10; 3]));
+        (truth, tree.json(PPS), load)
+    }));
+    fs::write(own, process::id().to_string()).unwrap();
+    let (truth, document, _load) = carried.unwrap();
+    let shown = document.rows.iter().zip(document.value["rows"].as_array().unwrap());
+    let ours: Vec<_> = shown.filter(|((key, _), _)| truth.contains_key(key)).map(|(_, row)| &row["object"]).collect();
+    assert_eq!(ours.len(), truth.len(), "{document:?}");
+    for object in ours {
+        match object["cgroup"].as_str() {
+            Some(unknown) if unknown.starts_with("cgroup:") => assert!(object["container"].is_null(), "{object}"),
+            path => assert_eq!((path, object["container"].as_str()), (Some(&*group.path), Some(&*id)), "{object}"),
+        }
+    }
+}
+
 /// The parameter of dynamic tables is the period.
 fn dynamic_values_age(backend: &Backend) {
     let tree = &backend.tree;
@@ -314,6 +344,8 @@ fn each_of_the_three_switches_stops_counting(backend: &Backend) {
         assert_eq!(tree.read(switch), "0\n");
         carry(&mut load, &plan);
         assert_eq!(values(), expected, "{switch} is off");
+        let named = ["topstat", "sample", "table"][switch.matches('/').count()];
+        assert_eq!(tree.json(BYTES).value["off"], serde_json::json!([named]), "{switch}");
         let stat = tree.stat(BYTES);
         let off = match switch {
             "enabled" => "topstat enabled",
@@ -324,6 +356,7 @@ fn each_of_the_three_switches_stops_counting(backend: &Backend) {
             assert_eq!(stat.get(key), if key == off { "0" } else { "1" }, "{key}, {switch}");
         }
         tree.write(switch, 1);
+        assert!(tree.json(BYTES).value["off"].is_null(), "{switch} is on");
         for (key, counts) in carry(&mut load, &plan) {
             *expected.entry(key).or_default() += counts.bytes();
         }
