@@ -202,9 +202,11 @@ impl Past {
     ///
     /// If there are fewer readings: [`sums`](Self::sums) has their number.
     pub fn of(&self, object: &[Field], readings: Range<usize>) -> impl Iterator<Item = (SystemTime, Option<Of<'_>>)> {
-        let mut known = None;
+        // A reading that has the object has its stored copy, of which there is one while any reading refers to it.
+        let known = self.objects.get(&*unmarked(object)).map(|known| Arc::clone(&known.0));
         self.readings.range(readings).map(move |reading| {
-            let of = reading.place(object, &mut known).map(|place| {
+            let row = |known: &Arc<Object>| reading.rows.iter().position(|row| Arc::ptr_eq(&row.object, known));
+            let of = known.as_ref().and_then(row).map(|place| {
                 let each = reading.head.parts.len();
                 let parts = reading.parts.get(place * each..(place + 1) * each).unwrap_or_default();
                 Of { value: reading.rows[place].value, parts }
@@ -269,17 +271,6 @@ impl Reading {
             ..*snapshot
         };
         Self { head, rows, parts, cpus }
-    }
-
-    /// The place of an object's row. `known` is the stored copy of the object, which stays one copy while the object is at the
-    /// top, and is compared first. To compare full descriptions in hundreds of readings takes as long as a frame.
-    fn place(&self, object: &[Field], known: &mut Option<Arc<Object>>) -> Option<usize> {
-        let same = known.as_ref().and_then(|known| self.rows.iter().position(|row| Arc::ptr_eq(&row.object, known)));
-        same.or_else(|| {
-            let place = self.rows.iter().position(|row| Field::same_object(&row.object.fields, object))?;
-            *known = Some(Arc::clone(&self.rows[place].object));
-            Some(place)
-        })
     }
 
     fn unpack(&self) -> Snapshot {
