@@ -97,7 +97,7 @@ impl Program<'_> {
             }
             frozen.push(self.frozen(options.seconds)?);
         }
-        let names = ["topstat view, a table of 128 rows", "topstat view, overview"].into_iter();
+        let names = ["topstat view, a table of 128 rows", "topstat view, first screen"].into_iter();
         for (name, rounds) in names.chain(others.iter().map(|(name, _)| *name)).zip(&rounds) {
             println!("| {name} | {} |", quoted(rounds, 2));
         }
