@@ -63,7 +63,7 @@ function term(text) {
 const listed = metas.filter(({ sample, table }) => documents.has(`${sample}/${table}`) || (sample === "delays" && table === "blkio"));
 
 export class Mock {
-  /** hostile: names of objects; empty: tables have no rows; off: no tables; silent: streams send nothing; lossy: losses; broken: each answer is an error. */
+  /** hostile: names of objects; empty: tables have no rows; off: no tables; silent: streams send nothing; lossy: losses; uncounted: samples are switched off; broken: each answer is an error. */
   mode = {};
   streams = new Set();
 
@@ -91,6 +91,7 @@ export class Mock {
     const doc = structuredClone(all[place % all.length]);
     doc.time = new Date(place * STEP).toISOString();
     if (this.mode.empty) Object.assign(doc, { rows: [], total: 0, other: 0, proven: 0, objects: 0 });
+    if (this.mode.uncounted) doc.off = ["sample"];
     if (this.mode.lossy) Object.assign(doc.lost_now, { no_memory: 7, contended: 3 });
     if (this.mode.hostile)
       for (const row of doc.rows.slice(0, 3))

@@ -279,6 +279,14 @@ test("losses are said in words", async () => {
   clean();
 });
 
+test("a table that is switched off is not complete", async () => {
+  mock.mode.uncounted = true;
+  await open("#net_procs/bps");
+  await until(() => /^.*switched off, so that nothing is counted \(sample\)/.test(document.querySelector(".trust").textContent));
+  assert(await page.locator(".trust.bad").isVisible());
+  clean();
+});
+
 test("names of objects are text, bounded, and without control characters", async () => {
   mock.mode.hostile = `<img src=x onerror="window.owned=1"><script>window.owned=1</script>\u202e\u0007${"A".repeat(5000)}`;
   for (const hash of ["", "#net_procs/bps", "#tasks/cpu?filter=A"]) {

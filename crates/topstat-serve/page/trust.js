@@ -28,6 +28,7 @@ export function problems(doc, losses = [], shown = doc.rows.length) {
     const [what, where] = CAUSES[cause] ?? [`events are lost (${clean(cause, 30)})`, "see the glossary"];
     return `${exact(count)} ${what} in the last minute; ${where}`;
   });
+  if (doc.off?.length) found.push(`switched off, so that nothing is counted (${doc.off.map((what) => clean(what, 20)).join(", ")})`);
   const rows = Math.min(shown, doc.rows.length);
   if (!doc.filter && doc.proven < rows) {
     const first = doc.proven ? `only the first ${doc.proven} of ${rows} rows are` : "no row is";
