@@ -507,7 +507,7 @@ void topstat_row_ip(struct topstat_row *row, int family, const void *address);
 void topstat_row_cgroup(struct topstat_row *row, u64 id);
 
 /**
- * topstat_row_container() - write the container that a control group belongs to to the next field
+ * topstat_row_container() - write the container of a control group to the next field
  * @row: from the describe callback
  * @id: the id of the control group in the hierarchy of version 2
  *
