@@ -49,8 +49,8 @@ pub struct Part {
     pub value: u64,
     /// The most that it has there in addition. It counts once, whatever the number of the object's rows.
     pub further: u64,
-    /// What of the hidden amount of [`Host::bounds`] is no more than a bound of other objects: all of it in one snapshot, and in a mean the share of the
-    /// snapshots that show the object. It counts once, too.
+    /// What of the hidden amount of [`Host::bounds`] is no more than a bound of other objects: all of it in one snapshot, and in a
+    /// mean the share of the snapshots that show the object. It counts once, too.
     pub hidden: u64,
 }
 

@@ -121,7 +121,6 @@ pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<
     let shape = shape(&document.sample, &document.table).unwrap_or_default();
     let rows = document.rows.0;
     let (columns, parts) = columns(shape.columns, &rows)?;
-    let is_on = |switch: &str| !document.off.iter().any(|off| off == switch);
     let value_name = if shape.value_name.is_empty() { document.table.clone() } else { shape.value_name };
     Ok(Snapshot {
         time: time(&document.time).ok_or_else(|| wrong("time", &document.time))?,
@@ -140,12 +139,7 @@ pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<
         filter: document.filter.map(|filter| Filter { text: filter.text, matched: filter.matched, of: filter.of }),
         lost: lost(&document.lost)?,
         lost_now: lost(&document.lost_now)?,
-        settings: Settings {
-            enabled: is_on("table"),
-            owner: document.sample.clone(),
-            owner_enabled: is_on("sample"),
-            topstat_enabled: is_on("topstat"),
-        },
+        settings: Settings::with_off(document.sample.clone(), &document.off),
         rows: rows.into_iter().map(|row| read_row(row, &columns, &parts)).collect::<Result<_, _>>()?,
         columns,
         parts,

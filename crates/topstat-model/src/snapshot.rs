@@ -155,10 +155,19 @@ impl Settings {
         self.enabled && self.owner_enabled && self.topstat_enabled
     }
 
-    /// The switches that are off, as documents name them: `topstat`, `sample`, `table`.
+    /// The names that documents have for the switches of topstat, of the owner and of the table.
+    const SWITCHES: [&str; 3] = ["topstat", "sample", "table"];
+
+    /// The names of the switches that are off.
     pub fn off(&self) -> Vec<&'static str> {
-        let switches = [("topstat", self.topstat_enabled), ("sample", self.owner_enabled), ("table", self.enabled)];
-        switches.into_iter().filter(|(_, is_on)| !is_on).map(|(name, _)| name).collect()
+        let switches = Self::SWITCHES.into_iter().zip([self.topstat_enabled, self.owner_enabled, self.enabled]);
+        switches.filter(|(_, is_on)| !is_on).map(|(name, _)| name).collect()
+    }
+
+    /// The switches of a table of this owner, of which those with these names are off.
+    pub fn with_off(owner: String, off: &[String]) -> Self {
+        let [topstat_enabled, owner_enabled, enabled] = Self::SWITCHES.map(|name| !off.iter().any(|off| off == name));
+        Self { enabled, owner, owner_enabled, topstat_enabled }
     }
 }
 

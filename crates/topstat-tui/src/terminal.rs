@@ -123,14 +123,7 @@ pub fn run(feed: &mut dyn Feed, options: Options, names: Box<dyn Names>) -> io::
     // If the socket is full, the bell has already been rung.
     let ring = || drop((&bell).write(&[0]));
     let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        serve(feed, &tables, &asked, &|told, looks_at| {
-            let sent = answer.send(told);
-            // An answer that was sent before this time is found by the look; a later one needs the bell.
-            if looks_at.is_none_or(|time| Instant::now() >= time) {
-                ring();
-            }
-            sent.map_err(|_| ())
-        });
+        serve(feed, &tables, &asked, &|told| answer.send(told).map_err(|_| ()), &ring);
     }));
     // The closed channels show the drawing thread that nothing answers any more. The bell wakes it up if it waits for a key.
     drop((asked, answer));
@@ -144,15 +137,15 @@ pub fn run(feed: &mut dyn Feed, options: Options, names: Box<dyn Names>) -> io::
     }
 }
 
-/// Answers requests until the drawing thread has ended. `answer` gets an answer, and the time at which the drawing thread looks for it
-/// by itself; `None`: the bell wakes the thread.
+/// Answers requests until the drawing thread has ended. `ring` wakes that thread.
 fn serve(
     feed: &mut dyn Feed,
     tables: &[TableMeta],
     asked: &Receiver<Ask>,
-    answer: &dyn Fn(Answer, Option<Instant>) -> Result<(), ()>,
+    send: &dyn Fn(Answer) -> Result<(), ()>,
+    ring: &dyn Fn(),
 ) {
-    let answer_at_once = |told| answer(told, None);
+    let answer = |told| send(told).map(|()| ring());
     while let Ok(ask) = asked.recv() {
         let answers = match ask {
             Ask::Read(wanted, at) => {
@@ -160,33 +153,37 @@ fn serve(
                 wanted.into_iter().try_for_each(|table| {
                     let reading = feed.read(&tables[table]).map(Box::new);
                     let since = feed.counting_since(&tables[table]);
-                    let looks_at = (Some(table) != last).then_some(at + DRAWN_WITHIN);
-                    answer(Answer::Read(table, since, reading), looks_at)
+                    send(Answer::Read(table, since, reading))?;
+                    // The drawing thread looks by itself after this time, and finds what was sent before.
+                    if Some(table) == last || at.elapsed() >= DRAWN_WITHIN {
+                        ring();
+                    }
+                    Ok(())
                 })
             }
             Ask::Recall(table, time) => {
                 let found = feed.at(&tables[table], time);
-                answer_at_once(Answer::Recalled(table, time, found))
+                answer(Answer::Recalled(table, time, found))
             }
             Ask::Outline(table) => {
                 let peaks = feed.outline(&tables[table]);
-                answer_at_once(Answer::Outlined(table, peaks))
+                answer(Answer::Outlined(table, peaks))
             }
             Ask::Settings(wanted) => {
                 let settings = feed.settings(&wanted.iter().map(|table| &tables[*table]).collect::<Vec<_>>());
-                answer_at_once(Answer::Settings(wanted.into_iter().zip(settings).collect()))
+                answer(Answer::Settings(wanted.into_iter().zip(settings).collect()))
             }
             Ask::Set(table, setting, value) => {
                 let path = format!("{}/{}", tables[table].path(), setting.name());
                 let said = feed.set(&tables[table], setting, value);
                 let said = said.map_or_else(|why| why, |()| format!("{path} is {value}"));
-                answer_at_once(Answer::Said(said))
+                answer(Answer::Said(said))
             }
             Ask::Save(snapshot) => {
                 let said = feed.save(&snapshot).map_or_else(|why| why, |path| format!("saved as {path}"));
-                answer_at_once(Answer::Said(said))
+                answer(Answer::Said(said))
             }
-            Ask::Cost => answer_at_once(Answer::Cost(feed.cost())),
+            Ask::Cost => answer(Answer::Cost(feed.cost())),
         };
         if answers.is_err() {
             return;
