@@ -164,23 +164,16 @@ static inline bool walk_pods_slice(struct tt_walk *walk, struct tt_part slice)
 
 static inline bool is_podmans_pod(struct tt_part slice)
 {
-	struct tt_part id = slice;
+	struct tt_part id;
 
-	if (slice.length < TT_CONTAINER_ID)
-		return false;
-	id.at += slice.length - TT_CONTAINER_ID;
-	id.length = TT_CONTAINER_ID;
-	slice.length -= TT_CONTAINER_ID;
-	return is_container_id(id) && part_before(&slice, "-libpod_pod_");
+	return part_split(&slice, '_', &id) && is_container_id(id) && part_before(&slice, "-libpod_pod");
 }
 
 static inline void walk_slice(struct tt_walk *walk, struct tt_part slice)
 {
 	struct tt_part user = slice;
 
-	if (part_after(&user, "user-") && is_user_number(user))
-		walk->is_owned = true;
-	else if (is_podmans_pod(slice))
+	if ((part_after(&user, "user-") && is_user_number(user)) || is_podmans_pod(slice))
 		walk->is_owned = true;
 	else if (!walk_pods_slice(walk, slice))
 		walk->is_owned = false;

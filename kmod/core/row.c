@@ -91,15 +91,19 @@ void topstat_row_text(struct topstat_row *row, const char *text, size_t most)
 EXPORT_SYMBOL_GPL(topstat_row_text);
 
 /*
- * The path of a control group, in the reader's cgroup namespace. NULL: there is no memory, the cgroup was removed, or the kernel has no
- * function for modules that finds it.
+ * The path of a control group, in the reader's cgroup namespace. A row has it in two fields, the second time from `text`. NULL: there
+ * is no memory, the cgroup was removed, or the kernel has no function for modules that finds it.
  */
 static const char *path_of(struct tt_text *text, u64 id)
 {
 #ifdef HAVE_CGROUP_GET_FROM_ID
-	struct cgroup *cgroup = cgroup_get_from_id(id);
+	struct cgroup *cgroup;
 	int length = -ENOMEM;
 
+	if (id && text->path_id == id)
+		return text->path;
+	text->path_id = 0;
+	cgroup = cgroup_get_from_id(id);
 	if (IS_ERR_OR_NULL(cgroup))
 		return NULL;
 	if (!text->path)
@@ -109,7 +113,10 @@ static const char *path_of(struct tt_text *text, u64 id)
 	else
 		text->failed = true;
 	cgroup_put(cgroup);
-	return length < 0 ? NULL : text->path;
+	if (length < 0)
+		return NULL;
+	text->path_id = id;
+	return text->path;
 #else
 	return NULL;
 #endif

@@ -511,8 +511,8 @@ void topstat_row_cgroup(struct topstat_row *row, u64 id);
  * @row: from the describe callback
  * @id: the id of the control group in the hierarchy of version 2
  *
- * The field has the id that the runtime has put into the control group's path, or the name of an LXC container; no value if the path
- * names neither, or is not known.
+ * The field has the id that the runtime has put into the control group's path, or the name of an LXC container; no value if the
+ * path names neither, or is not known.
  */
 void topstat_row_container(struct topstat_row *row, u64 id);
 
