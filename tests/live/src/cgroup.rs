@@ -51,7 +51,7 @@ fn v1_mount(controller: &str) -> Option<PathBuf> {
 }
 
 /// Where the v2 hierarchy is mounted.
-pub fn v2_mount() -> Option<PathBuf> {
+pub(crate) fn v2_mount() -> Option<PathBuf> {
     mounts().into_iter().find(|(_, kind, _)| kind == "cgroup2").map(|(path, _, _)| path.into())
 }
 
@@ -251,6 +251,21 @@ impl Group {
     /// Moves a process into the group.
     pub fn take(&self, pid: u32) {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");
+    }
+
+    /// Runs `work` while this process is in the group, which is one of v2.
+    pub fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
+        /// Takes this process back to the group of this folder, also after a panic.
+        struct Back(PathBuf);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                fs::write(self.0.join("cgroup.procs"), "0").expect("move this process back");
+            }
+        }
+        let own = path_of(std::process::id(), "").expect("the group of this process");
+        let _back = Back(v2_mount().expect("a v2 hierarchy").join(own.trim_start_matches('/')));
+        self.take(std::process::id());
+        work()
     }
 
     /// CPU time in µs of all processes since they were moved into the group, ended processes included: the scheduler adds to

@@ -8,10 +8,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
-use std::process::{self, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use topstat_live::cgroup::{self, Group};
+use topstat_live::cgroup::Group;
 use topstat_live::modules::{self, Modules};
 use topstat_live::tree::{Document, Stat, errno};
 use topstat_live::watch::ENDLESS_MS;
@@ -231,16 +231,11 @@ fn containers_are_named(backend: &Backend) {
     let id = "0123456789abcdef".repeat(4);
     let above = Group::below_root("containers").unwrap();
     let group = above.child(&format!("docker-{id}.scope")).unwrap();
-    let own = cgroup::path_of(process::id(), "").unwrap();
-    let own = cgroup::v2_mount().unwrap().join(own.trim_start_matches('/')).join("cgroup.procs");
-    group.take(process::id());
-    let carried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let (truth, document) = group.inside(|| {
         let mut load = Load::open(Config { connections: 3, ..Config::default() }).unwrap();
         let truth = carry(&mut load, &Plan::new(vec![10; 3]));
-        (truth, tree.json(PPS), load)
-    }));
-    fs::write(own, process::id().to_string()).unwrap();
-    let (truth, document, _load) = carried.unwrap();
+        (truth, tree.json(PPS))
+    });
     let shown = document.rows.iter().zip(document.value["rows"].as_array().unwrap());
     let ours: Vec<_> = shown.filter(|((key, _), _)| truth.contains_key(key)).map(|(_, row)| &row["object"]).collect();
     assert_eq!(ours.len(), truth.len(), "{document:?}");
