@@ -164,7 +164,7 @@ impl Settings {
         switches.filter(|(_, is_on)| !is_on).map(|(name, _)| name).collect()
     }
 
-    /// The switches of a table of this owner, of which those with these names are off.
+    /// The settings of a table of this owner, with the switches of these names off.
     pub fn with_off(owner: String, off: &[String]) -> Self {
         let [topstat_enabled, owner_enabled, enabled] = Self::SWITCHES.map(|name| !off.iter().any(|off| off == name));
         Self { enabled, owner, owner_enabled, topstat_enabled }
