@@ -48,6 +48,14 @@ fn the_longest_of_the_most_exact_patterns_decides() {
     assert_eq!(decided(&rules, "qqq"), None);
 }
 
+/// The functions that copy to and from users on aarch64 are written in assembler, and in no file of the truth.
+#[test]
+fn copies_of_aarch64_are_copies() {
+    for symbol in ["__arch_copy_to_user", "__arch_copy_from_user", "__arch_clear_user"] {
+        assert_eq!(decided(&Rules::own(), symbol).map(|(category, _)| category), Some("data_copy"), "{symbol}");
+    }
+}
+
 #[test]
 fn rules_of_a_file_go_before_those_of_topstat() {
     assert_eq!(decided(&Rules::own(), "tcp_ack"), Some(("tcp/ip", "tcp_*".to_owned())));

@@ -15,7 +15,7 @@ use super::classify::{Classifier, Sampled};
 use super::events::{self, CpuEvent};
 use crate::bpf::{self, Shared};
 use crate::cgroup::{self, Paths};
-use crate::{Error, process};
+use crate::{Error, perf, process};
 
 const OBJECT: &[u8] = object!("netstack/netstack.bpf.o");
 const PROGRAM: &str = "netstack_sample";
@@ -115,6 +115,13 @@ impl Sampler {
     pub fn open(options: &Options) -> Result<Self, Error> {
         if !(1..=MOST_HZ).contains(&options.hz) {
             return Err(Error::Option(format!("{} samples a second: there may be 1 to {MOST_HZ}", options.hz)));
+        }
+        if let Some(most) = perf::most_hz().filter(|most| options.hz > *most) {
+            return Err(Error::Option(format!(
+                "{} samples a second: the kernel allows {most} (sysctl kernel.perf_event_max_sample_rate, which it lowers by itself \
+                 where samples take long)",
+                options.hz
+            )));
         }
         let classifier = Classifier::open(options.rules.as_deref())?;
         if classifier.hidden() {

@@ -11,6 +11,11 @@ pub const DISABLED: usize = 0;
 /// The bit `freq`: `sample_freq` is given, not `sample_period`.
 pub const FREQ: usize = 10;
 
+/// The samples a second that the kernel allows an event; `None`: it does not say.
+pub fn most_hz() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?.trim().parse().ok()
+}
+
 /// Opens an event of all tasks on a CPU.
 ///
 /// # Errors
