@@ -234,6 +234,17 @@ fn a_local_connection_is_one_line() {
     assert!((0.99..1.0).contains(&shares), "{shares}: the second end is in no total");
 }
 
+/// A UDP socket that is not connected has no peer: the panel names its own port.
+#[test]
+fn a_socket_without_a_peer_shows_its_port() {
+    let mut app = app();
+    let table = place(&app, "tcp_v4/conns_bps");
+    let row = [ip("10.0.0.1"), n(5353), ip("0.0.0.0"), n(0), n(10)];
+    let snapshot = reading(&app.data[table].meta.clone(), &[(800_000_000, &row)], 0);
+    app.read(table, Ok(snapshot));
+    assert_eq!(app.panel(Panel::Network, 1).lines[0].more, ":5353");
+}
+
 #[test]
 fn waits_are_one_ranking_with_their_causes() {
     let content = app().panel(Panel::Waits, 10);

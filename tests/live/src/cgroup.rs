@@ -231,9 +231,16 @@ impl Group {
     /// # Errors
     /// When there is no hierarchy, or the group can't be made.
     pub fn below_root(name: &str) -> io::Result<Self> {
+        Self::named(&format!("topstat-live-{}-{name}", std::process::id()))
+    }
+
+    /// Makes a group of exactly this name directly below the root, for people who see its path.
+    ///
+    /// # Errors
+    /// When there is no hierarchy, or the group can't be made, for instance because it exists.
+    pub fn named(name: &str) -> io::Result<Self> {
         let mount = v2_mount().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "none is mounted"))?;
-        let name = format!("topstat-live-{}-{name}", std::process::id());
-        let (folder, path) = (mount.join(&name), format!("/{name}"));
+        let (folder, path) = (mount.join(name), format!("/{name}"));
         fs::create_dir(&folder)?;
         Ok(Self { folder, path })
     }

@@ -67,14 +67,17 @@ const fn modified(modifier: Modifier) -> Style {
     Style::new().add_modifier(modifier)
 }
 
+// The view does not know the ground of the terminal. So each colour of text and bars has a contrast of 3 or more on black and on white
+// (WCAG 2.2, 1.4.11).
+
 /// Text.
 pub const PLAIN: Ink = same(Style::new());
 /// Titles.
 pub const BOLD: Ink = same(modified(Modifier::BOLD));
 /// Less important text, and objects that have ended.
 pub const DIM: Ink = ink(fg(Color::Rgb(128, 134, 139)), fg(Color::DarkGray), modified(Modifier::DIM));
-/// The selection.
-pub const SELECTED: Ink = same(modified(Modifier::REVERSED));
+/// The selection: one colour for the whole line, since the reverse of each colour hides bars and grey text.
+pub const SELECTED: Ink = same(fg(Color::Reset).bg(Color::Reset).add_modifier(Modifier::REVERSED));
 /// The present.
 pub const LIVE: Ink = ink(
     fg(Color::Rgb(12, 32, 18)).bg(Color::Rgb(78, 201, 120)),
@@ -88,21 +91,21 @@ pub const PAST: Ink = ink(
     modified(Modifier::REVERSED),
 );
 /// What is as it should be.
-pub const GOOD: Ink = ink(fg(Color::Rgb(78, 201, 120)), fg(Color::Green), Style::new());
+pub const GOOD: Ink = ink(fg(Color::Rgb(22, 155, 80)), fg(Color::Green), Style::new());
 /// Errors, and warnings that concern the trust in the rows.
-pub const WRONG: Ink = ink(fg(Color::Rgb(255, 107, 107)), fg(Color::Red), modified(Modifier::BOLD));
+pub const WRONG: Ink = ink(fg(Color::Rgb(224, 76, 76)), fg(Color::Red), modified(Modifier::BOLD));
 /// The part of a chart that is in rows.
-pub const CHART: Ink = ink(fg(Color::Rgb(86, 182, 194)), fg(Color::Cyan), Style::new());
+pub const CHART: Ink = ink(fg(Color::Rgb(0, 150, 170)), fg(Color::Cyan), Style::new());
 /// The part of a chart that is in no row.
-pub const OTHER: Ink = ink(fg(Color::Rgb(84, 104, 176)), fg(Color::Blue), modified(Modifier::DIM));
+pub const OTHER: Ink = ink(fg(Color::Rgb(88, 110, 190)), fg(Color::Blue), modified(Modifier::DIM));
 
 /// The layers of a chart, from the bottom: colours that also stand apart for people who see few of them (Okabe and Ito, "Color
-/// Universal Design", 2008).
+/// Universal Design", 2008), the brighter ones darkened for light grounds.
 pub const LAYERS: [Ink; 5] = [
-    ink(fg(Color::Rgb(86, 180, 233)), fg(Color::Cyan), Style::new()),
-    ink(fg(Color::Rgb(230, 159, 0)), fg(Color::Yellow), Style::new()),
+    ink(fg(Color::Rgb(60, 148, 205)), fg(Color::Cyan), Style::new()),
+    ink(fg(Color::Rgb(196, 132, 0)), fg(Color::Yellow), Style::new()),
     ink(fg(Color::Rgb(0, 158, 115)), fg(Color::Green), Style::new()),
-    ink(fg(Color::Rgb(204, 121, 167)), fg(Color::Magenta), Style::new()),
+    ink(fg(Color::Rgb(196, 112, 160)), fg(Color::Magenta), Style::new()),
     ink(fg(Color::Rgb(213, 94, 0)), fg(Color::Red), Style::new()),
 ];
 
@@ -110,9 +113,9 @@ pub const LAYERS: [Ink; 5] = [
 pub type Scale = &'static [[u8; 3]];
 
 /// For values relative to the largest of their kind: more of a colour is neither better nor worse.
-pub const TINT: Scale = &[[56, 120, 140], [120, 216, 228]];
+pub const TINT: Scale = &[[50, 112, 132], [0, 160, 180]];
 /// For shares of a fixed total, such as the busy time of a CPU.
-pub const HEAT: Scale = &[[86, 182, 194], [126, 200, 110], [229, 192, 80], [240, 98, 80]];
+pub const HEAT: Scale = &[[0, 150, 170], [60, 155, 60], [180, 138, 0], [222, 80, 60]];
 
 /// The ink of a share from 0 to 1.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is clamped
@@ -271,5 +274,38 @@ pub fn fit(text: &str, cells: usize, keep_end: bool) -> String {
     } else {
         let _ = text.chars().all(&mut take);
         taken.into_iter().chain(['…']).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The relative luminance of a colour: WCAG 2.2.
+    fn luminance(color: [u8; 3]) -> f64 {
+        let linear = |part: u8| match f64::from(part) / 255.0 {
+            low if low <= 0.04045 => low / 12.92,
+            high => ((high + 0.055) / 1.055).powf(2.4),
+        };
+        0.2126 * linear(color[0]) + 0.7152 * linear(color[1]) + 0.0722 * linear(color[2])
+    }
+
+    #[test]
+    fn colours_stand_out_on_black_and_on_white() {
+        const LEAST: f64 = 3.0;
+        let of = |ink: Ink| match ink.full.fg {
+            Some(Color::Rgb(red, green, blue)) => [red, green, blue],
+            other => panic!("no colour: {other:?}"),
+        };
+        let single = [DIM, GOOD, WRONG, CHART, OTHER];
+        let scales = (0..=20_u8).flat_map(|i| [TINT, HEAT].map(|scale| of_scale(scale, f64::from(i) / 20.0)));
+        for color in single.into_iter().chain(LAYERS).chain(scales).map(of) {
+            let luminance = luminance(color);
+            let (on_black, on_white) = ((luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05));
+            assert!(
+                on_black >= LEAST && on_white >= LEAST,
+                "{color:?}: {on_black:.2} on black, {on_white:.2} on white"
+            );
+        }
     }
 }

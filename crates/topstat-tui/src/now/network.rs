@@ -28,9 +28,10 @@ impl Largest {
         self.peer.0.is_loopback() || self.own.0 == self.peer.0
     }
 
-    /// The port that is served, or the peer that serves. The lower port is the service's: clients have ephemeral ports.
+    /// The port that is served, or the peer that serves. The lower port is the service's: clients have ephemeral ports. A UDP socket
+    /// that is not connected has no peer.
     fn text(&self, app: &App) -> String {
-        let is_served_here = self.own.1 < self.peer.1;
+        let is_served_here = self.own.1 < self.peer.1 || self.peer.1 == 0;
         let (ip, port) = self.peer;
         match app.host_name(ip) {
             _ if self.is_local() => format!("lo:{}", self.own.1.min(port)),
