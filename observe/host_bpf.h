@@ -73,6 +73,9 @@ int host_bank_roll(u32 place);
 		__type(value, stored);                          \
 	} name SEC(".maps")
 
+/* Memory of another family, whose map user space puts in the place of this one before the programs are loaded. */
+#define HOST_LENT(type, name) type name SEC(".data." #name)
+
 /* A count of the family, 0 at first, that user space reads by its name. */
 #define HOST_WORD(name) u64 name SEC(".data." #name)
 

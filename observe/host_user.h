@@ -119,6 +119,7 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 	}                                                                                           \
 	_Static_assert(1, "") /* for the semicolon */
 
+#define HOST_LENT(type, name) static __attribute__((unused)) type name
 #define HOST_WORD(name) static __attribute__((unused)) u64 name
 
 #define host_cpu() host_user_cpu

@@ -103,7 +103,7 @@ TS_INLINE void obs_add_since(struct obs *x, u32 table, u32 part, u64 amount, u64
 	obs_push_object(x, table, part, amount - early);
 }
 
-/* Add both parts of an amount that was used `ago` slides ago (below TS_SLIDES), and order once. For dynamic tables. */
+/* Add both parts of an amount that was used `ago` slides ago, and order once: see ts_window_add_ago(). For dynamic tables. */
 TS_INLINE void obs_add_ago(struct obs *x, u32 table, u64 amount0, u64 amount1, u32 ago)
 {
 	struct ts_table *t = obs_table(x->bank, table);

@@ -15,8 +15,9 @@ const CELL: &str = ".data.cell";
 /// The number of connections whose owner is not known yet.
 const UNSURE: &str = ".data.unsure";
 /// Maps of the state: see `list.bpf.h`, `peek.bpf.h`, `inet.bpf.c`, `settle.bpf.c`, and `keep.h` of the engine.
-const MAPS: [&str; 10] = [
+const MAPS: [&str; 11] = [
     "active",
+    "guests",
     "rings",
     UNSURE,
     CELL,

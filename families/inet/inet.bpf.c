@@ -48,17 +48,20 @@ static __always_inline void inet_record_in(struct record_ring *g, struct ts_conf
 	records_add(g, c, tag, counts, now, active, host_cpu());
 }
 
-/* Make a record in a ring of a table with another period. */
+/* Make a record in a ring of other slides. */
 static __noinline int inet_record_other(struct record_ring *g, struct tcp_sock *tp, struct inet_object *o,
-					const struct records_counts *counts, u32 table)
+					const struct records_counts *counts, u32 ring)
 {
 	struct records_counts taken;
 	struct ts_config *c;
 	u64 tag;
 
-	if (!g || !tp || !o || !counts || table >= RECORDS_TABLES)
+	if (!g || !tp || !o || !counts || ring >= INET_RINGS)
 		return 0;
-	c = &inet_config(o->sample)[table];
+	if (ring < RECORDS_TABLES)
+		c = &inet_config(o->sample)[ring];
+	else
+		c = &settings.guest[ts_bound(ring - RECORDS_TABLES, INET_GUESTS - 1)];
 	tag = inet_tag(c, o->sample);
 	if (inet_goes_on(g, tag, o)) {
 		inet_record_in(g, c, tag, counts, tp);
@@ -69,12 +72,12 @@ static __noinline int inet_record_other(struct record_ring *g, struct tcp_sock *
 	return host_nothing();
 }
 
-/* Make records in all rings of tables with other periods. Without memory these tables get no records. */
+/* Make records in all rings but the first. Without memory they get no records. */
 static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, struct inet_object *o,
 					const struct records_counts *counts)
 {
 	struct inet_rings *r;
-	u32 sample;
+	u32 sample, ring;
 
 	if (!sk || !tp || !o || !counts)
 		return 0;
@@ -84,10 +87,9 @@ static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, st
 	if (!r || sample > INET_TCP_V6)
 		return 0;
 	ts_write(o->tcp.rings, (u64)r);
-	if (ts_read(apart) & INET_APART(sample, INET_BPS))
-		host_call(inet_record_other(&r->ring[INET_BPS - 1], tp, o, counts, INET_BPS));
-	if (ts_read(apart) & INET_APART(sample, INET_RETRANS))
-		host_call(inet_record_other(&r->ring[INET_RETRANS - 1], tp, o, counts, INET_RETRANS));
+	for (ring = RECORDS_BYTES; ring < INET_RINGS; ring++)
+		if (ts_read(apart) & INET_APART(sample, ring))
+			host_call(inet_record_other(&r->ring[ring - 1], tp, o, counts, ring));
 	return host_nothing();
 }
 
@@ -114,7 +116,7 @@ static __noinline int inet_record(struct sock *sk, struct tcp_sock *tp, struct i
 	if (ts_unlikely(!inet_goes_on(&o->tcp.ring, tag, o)))
 		inet_taken(&counts, o);
 	inet_record_in(&o->tcp.ring, c, tag, &counts, tp);
-	if (ts_unlikely(!(ts_read(o->listed) & INET_LISTED)))
+	if (ts_unlikely(!inet_is_listed(o)))
 		host_call(inet_list(sk, tp, o));
 	return host_nothing();
 }
@@ -347,7 +349,7 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 		return;
 	state = sk->__sk_common.skc_state;
 	/* A silent connection is due when it speaks again. */
-	if (state != TCP_LISTEN && state != TCP_CLOSE && !ts_read(o->listed) && !inet_is_silent(sk, tp))
+	if (state != TCP_LISTEN && state != TCP_CLOSE && !(ts_read(o->listed) & INET_ON_LIST) && !inet_is_silent(sk, tp))
 		host_call(inet_list(sk, tp, o));
 }
 

@@ -76,6 +76,17 @@ TS_INLINE int inet_id_has(u64 id, u64 cookie)
 /* The longest time that hooks use a computed cell: settings may have changed. */
 #define INET_CELL_MS 100
 
+/*
+ * States in `listed`, above the jiffies (low 32 bits) of its last change: whether the connection is in the storage `active`, and in
+ * the storage `guests`. A reader that has found the connection silent takes it off in two steps (inet_leaves()).
+ */
+#define INET_LISTED (1ULL << 32)
+#define INET_LEAVING (2ULL << 32) /* a reader takes it off, unless it speaks */
+#define INET_ON_LIST (INET_LISTED | INET_LEAVING)
+#define INET_GUEST_LISTED (4ULL << 32)
+#define INET_GUEST_LEAVING (8ULL << 32)
+#define INET_GUEST_ON_LIST (INET_GUEST_LISTED | INET_GUEST_LEAVING)
+
 /* A connection that TCP counts: see records.h. */
 struct inet_tcp {
 	u64 rings; /* address of struct inet_rings; 0: not made */
@@ -92,11 +103,19 @@ struct inet_tcp {
 };
 
 /*
- * Further rings of a connection, for tables with different periods; made where they are needed. Ring n, from RECORDS_BYTES on, is
- * at [n - 1].
+ * The most lengths of slides by which another family reads records, beside the lengths of the sample's own tables. A power of two.
  */
+#define INET_GUESTS 4
+
+/*
+ * The rings of a connection: one for each table of its sample, and then one for each guest, unless a ring before it has slides of
+ * this length. The first ring is in the object.
+ */
+enum { INET_RINGS = RECORDS_TABLES + INET_GUESTS };
+
+/* The other rings, made where they are needed. Ring n, from RECORDS_BYTES on, is at [n - 1]. */
 struct inet_rings {
-	struct record_ring ring[RECORDS_TABLES - 1];
+	struct record_ring ring[INET_RINGS - 1];
 };
 
 /*
@@ -167,7 +186,7 @@ TS_INLINE int inet_is_tcp(u32 sample)
 }
 
 /* Changes whenever a pinned structure changes: the constants, the settings, a bank, an object. */
-#define INET_ABI 8
+#define INET_ABI 9
 
 /* Set before loading. */
 struct inet_constants {
@@ -181,7 +200,24 @@ struct inet_constants {
 struct inet_settings {
 	struct ts_settings all;
 	struct ts_config config[INET_SAMPLES][INET_TABLES];
+	/*
+	 * The slides by which the family net reads records of TCP's connections. That family writes them. Those that are enabled come
+	 * first, and no two have slides of one length.
+	 */
+	struct ts_config guest[INET_GUESTS];
 };
+
+/* The number of the ring with records for a guest. */
+TS_INLINE u32 inet_guest_ring(const struct inet_settings *s, u32 sample, u32 guest)
+{
+	const struct ts_config *g = &s->guest[guest & (INET_GUESTS - 1)], *c = s->config[sample & (INET_TCP_SAMPLES - 1)];
+	u32 table;
+
+	for (table = 0; table < RECORDS_TABLES; table++)
+		if (ts_read(c[table].slide) == ts_read(g->slide) && ts_read(c[table].precise) == ts_read(g->precise))
+			return table;
+	return RECORDS_TABLES + guest;
+}
 
 /* The description of a socket. */
 struct inet_about {
@@ -244,6 +280,14 @@ struct inet_scratches {
 struct inet_shares {
 	u64 used;
 	u64 share[INET_TCP_SAMPLES][RECORDS_TABLES][TS_SLIDES + 2][TS_PARTS]; /* the last one: older amounts */
+};
+
+/*
+ * The time of each table's last switching on or change of period, in ticks of its clock (R5). For the static table, which has no
+ * records: when the first of the sample's other tables was switched on, in jiffies (R4). User space writes them.
+ */
+struct inet_since {
+	u64 at[INET_SAMPLES][TS_BANK_TABLES];
 };
 
 /* A moment, in both clocks of tables. */

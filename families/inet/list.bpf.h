@@ -9,8 +9,11 @@
 #define TOPSTAT_INET_LIST_H
 
 #include "inet.bpf.h"
+#include "listed.h"
 
 HOST_STORAGE(active, sk, u64);
+/* Connections whose counters may have grown since a reader of the family net took differences. Empty while that family is not loaded. */
+HOST_STORAGE(guests, sk, u64);
 /* Connections with the listener's owner, until their own user is seen. */
 HOST_WORD(unsure);
 /*
@@ -25,10 +28,10 @@ HOST_WORD(cell);
  * when it speaks again.
  */
 HOST_WORD(cell_changed);
-/* The tables with a separate ring, a bit for each table of each sample: INET_APART(). */
+/* The rings in use except the first one, a bit for each ring of each sample: INET_APART(). */
 HOST_WORD(apart);
 
-#define INET_APART(sample, ring) (1U << ((sample) * RECORDS_TABLES + (ring)))
+#define INET_APART(sample, ring) (1U << ((sample) * INET_RINGS + (ring)))
 
 /* So far in the future begins a cell in which every segment is due (stamp_is_before()). */
 #define INET_ALWAYS_DUE 0x40000000
@@ -52,6 +55,16 @@ static __noinline u64 inet_next_cell(u64 jiffies)
 			length = slide < length ? slide : length;
 			rings |= INET_APART(sample, records_ring(settings.config[sample], table));
 		}
+	}
+	for (table = 0; table < INET_GUESTS; table++) {
+		struct ts_config *c = &settings.guest[table];
+		u64 slide = c->precise ? 0 : c->slide;
+
+		if (!c->enabled)
+			break;
+		length = slide < length ? slide : length;
+		rings |= INET_APART(INET_TCP_V4, inet_guest_ring(&settings, INET_TCP_V4, table)) |
+			 INET_APART(INET_TCP_V6, inet_guest_ring(&settings, INET_TCP_V6, table));
 	}
 	length = length < INET_ALWAYS_DUE ? length : INET_ALWAYS_DUE;
 	ts_write(apart, rings & ~(INET_APART(INET_TCP_V4, INET_PPS) | INET_APART(INET_TCP_V6, INET_PPS)));
@@ -89,10 +102,6 @@ static __always_inline u64 inet_cell(u64 jiffies)
  */
 HOST_WORD(running);
 
-/* States in `listed`, above the jiffies (low 32 bits) of its last change: whether the connection is in the storage. */
-#define INET_LISTED (1ULL << 32)
-#define INET_LEAVING (2ULL << 32) /* a reader has found the connection silent, and takes it off unless it speaks */
-#define INET_ON_LIST (INET_LISTED | INET_LEAVING)
 
 static __always_inline u32 inet_sample_of_sock(struct sock *sk)
 {
@@ -113,23 +122,29 @@ static __noinline int inet_no_memory(struct sock *sk, struct tcp_sock *tp)
 	return host_nothing();
 }
 
-static __always_inline u64 inet_list_word(u64 listed)
+/* The lists that a connection belongs to, as bits of `listed`. */
+static __always_inline u64 inet_lists(void)
 {
-	return listed | (u32)host_jiffies();
+	return ts_read(settings.guest[0].enabled) ? INET_LISTED | INET_GUEST_LISTED : INET_LISTED;
+}
+
+static __always_inline int inet_is_listed(struct inet_object *o)
+{
+	u64 lists = inet_lists();
+
+	return (ts_read(o->listed) & lists) == lists;
 }
 
 /*
- * Put the connection on the list, or leave it there. `listed` is written before the storage: then inet_unlist() adds the storage
+ * Put the connection on its lists, or leave it there. `listed` is written before the storages: then inet_unlist() adds a storage
  * again, if needed.
  */
 static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
-	u64 listed = ts_read(o->listed);
+	u64 lists = inet_lists();
 
-	if (listed & INET_LEAVING && ts_cas(&o->listed, listed, inet_list_word(INET_LISTED)))
-		return 0;
-	ts_write(o->listed, inet_list_word(INET_LISTED));
-	if (!host_make(active, sk, sk)) {
+	ts_write(o->listed, lists | (u32)host_jiffies());
+	if (!host_make(active, sk, sk) || (lists & INET_GUEST_LISTED && !host_make(guests, sk, sk))) {
 		ts_write(o->listed, 0);
 		host_call(inet_no_memory(sk, tp));
 	}

@@ -14,6 +14,11 @@ use std::mem::{offset_of, size_of};
 
 use crate::family::{Constant, Constants, Family, Ranked};
 
+/// Where the settings have the configurations by whose slides the family net reads records, and the number of these.
+pub const GUESTS_AT: usize = offset_of!(abi::inet_settings, guest);
+/// See [`GUESTS_AT`].
+pub const GUESTS: usize = abi::INET_GUESTS as usize;
+
 const _: () = assert!(abi::INET_TABLES == abi::TS_BANK_TABLES, "a bank for each sample");
 
 /// The family of the socket samples.

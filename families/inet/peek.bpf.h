@@ -9,11 +9,7 @@
 /* Further rings of connections: see struct inet_rings. */
 HOST_STORAGE(rings, sk, struct inet_rings);
 
-/*
- * The time of each table's last switching on or change of period, in ticks of its clock (R5). For the static table, which has no
- * records: when the first of the sample's other tables was switched on, in jiffies (R4). User space writes them.
- */
-u64 since[INET_SAMPLES][TS_BANK_TABLES] SEC(".data.since");
+struct inet_since since SEC(".data.since");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -42,7 +38,7 @@ static __always_inline struct ts_config *inet_config(u32 sample)
 /* The tag of a table's rings (R4). */
 static __always_inline u64 inet_tag(const struct ts_config *c, u32 sample)
 {
-	return records_tag(c, ts_read(since[ts_bound(sample, INET_TCP_V6)][INET_BYTES]));
+	return records_tag(c, ts_read(since.at[ts_bound(sample, INET_TCP_V6)][INET_BYTES]));
 }
 
 /* A connection's last activity, in ticks; 0: jiffies are too coarse for the table's clock. */
@@ -134,7 +130,7 @@ TS_GLOBAL_FN int inet_peek(struct ts_window *w, u64 obj, u32 at)
 		return TS_COPY_BUSY;
 	if (!inet_peek_counts(&s->now, &last, obj)) /* R3 */
 		return TS_COPY_GONE;
-	return records_window(w, &s->ring, &s->now, table, c, inet_tag(c, sample), since[sample][table],
+	return records_window(w, &s->ring, &s->now, table, c, inet_tag(c, sample), since.at[sample][table],
 			      inet_active(c, last));
 }
 

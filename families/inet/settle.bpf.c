@@ -194,7 +194,7 @@ TS_GLOBAL_FN int inet_value(struct record_ring *g, u32 sample, u32 table)
 		return 0;
 	}
 	for (i = 0; i < INET_TRIES; i++) {
-		if (records_window(&s->window, g, &s->now, table, c, inet_tag(c, sample), since[sample][table],
+		if (records_window(&s->window, g, &s->now, table, c, inet_tag(c, sample), since.at[sample][table],
 				   inet_active(c, s->last)) == TS_COPY_OK)
 			break;
 	}
@@ -269,18 +269,10 @@ static __always_inline int inet_has_received(struct sock *sk, struct tcp_sock *t
 	return sk->__sk_common.skc_state != TCP_ESTABLISHED || !tcp_has_not_received(tp, silent + 1, host_jiffies());
 }
 
-/* Take the connection off the list, in two steps. A hook that makes a record in between lists it again. A hook that has begun before
- * the first step may have seen it listed. */
+/* Take the connection off the list. */
 static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
 {
-	u64 listed = ts_read(o->listed);
-	u32 now = host_jiffies();
-
-	if (listed & INET_LISTED) {
-		ts_cas(&o->listed, listed, inet_list_word(INET_LEAVING));
-		return;
-	}
-	if (now - (u32)listed < host_jiffies_of_ms(INET_CELL_MS) || !ts_cas(&o->listed, listed, 0))
+	if (!inet_leaves(o, INET_LISTED, INET_LEAVING))
 		return;
 	bpf_sk_storage_delete(&active, sk);
 	if (ts_read(o->listed) & INET_ON_LIST)

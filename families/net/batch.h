@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* For logic.h: the amounts of one object in one cell of time, which are pushed together (NU2). */
+/* For logic.h: the amounts of one object, which are pushed together (NU2). */
 #ifndef TOPSTAT_NET_BATCH_H
 #define TOPSTAT_NET_BATCH_H
 
@@ -18,8 +18,8 @@ TS_INLINE void net_order(struct keyed *k, u32 table)
 		obs_order_next(&k->obs, table);
 }
 
-/* The age of `when` in slides of the table; at most TS_SLIDES. */
-TS_INLINE u32 net_age(const struct obs *x, u32 table, u32 when)
+/* The age of a moment (jiffies) in slides of the table; at most NET_AGES - 1. */
+TS_INLINE u32 net_age_of(const struct obs *x, u32 table, u32 when)
 {
 	const struct ts_tick *tick = &x->bank->tick[table];
 	u64 ago = (u32)((u32)x->now - when), length = tick->end - tick->start;
@@ -29,13 +29,43 @@ TS_INLINE u32 net_age(const struct obs *x, u32 table, u32 when)
 	if (ago <= tick->now - tick->start || !length)
 		return 0;
 	ago = (ago - (tick->now - tick->start) - 1) / length + 1;
-	return ago < TS_SLIDES ? ago : TS_SLIDES;
+	return ago < NET_AGES ? ago : NET_AGES - 1;
+}
+
+/* The grid of a table; the first one while the settings change. */
+TS_INLINE u32 net_grid_of(const struct ts_config *c)
+{
+	u32 grid;
+
+	for (grid = INET_GUESTS - 1; grid; grid--)
+		if (ts_read(lender.guest[grid].enabled) && records_are_alike(&lender.guest[grid], c))
+			return grid;
+	return 0;
+}
+
+/* The age of a batch's age 0 in slides of the table; at most NET_AGES - 1. */
+TS_INLINE u32 net_age(const struct obs *x, u32 table, const struct net_batch *b)
+{
+	u64 ago;
+
+	if (b->grid == NET_NO_GRID)
+		return net_age_of(x, table, b->when);
+	ago = (x->bank->tick[table].slide & TS_SLIDE_NUMBER) - b->when;
+	if (ago < NET_AGES)
+		return ago;
+	/* The clock of the CPU that made the batch is ahead of this one's; or the table has just got another period. */
+	return ago >> 63 || !records_are_alike(&x->config[table], &lender.guest[ts_bound(b->grid, INET_GUESTS - 1)]) ? 0 : NET_AGES - 1;
+}
+
+TS_INLINE struct net_amounts *net_used(struct net_batch *b, u32 age)
+{
+	return (void *)((char *)b->used + host_item_at(age, NET_AGES, sizeof(struct net_amounts)));
 }
 
 /* The amount of a batch for a part of a dynamic table. */
-TS_INLINE u64 net_amount(const struct net_batch *b, u32 table, u32 part)
+TS_INLINE u64 net_amount(struct net_batch *b, u32 table, u32 part, u32 age)
 {
-	const struct net_counters *used = &b->used;
+	const struct net_amounts *used = net_used(b, age);
 
 	if (table == NET_PPS)
 		return part == NET_RX ? used->in : used->out;
@@ -43,60 +73,78 @@ TS_INLINE u64 net_amount(const struct net_batch *b, u32 table, u32 part)
 		return part == NET_RX ? used->rx : used->tx;
 	if (table == NET_RETRANS)
 		return part == NET_RX ? 0 : used->resent;
-	return (part == NET_RX) == (b->side == NET_SERVER) ? used->opened : 0;
+	return used->opened[part & 1];
 }
 
 /*
- * Push to a dynamic table. Amounts older than the period are left out. (One table a call, and amounts are read where they are
- * needed: stack is scarce.)
+ * Push the amounts of one age to a dynamic table, if the table has the batch's grid. Amounts older than the period go to the sums alone. (One
+ * table a call, and amounts are read where they are needed: stack is scarce.)
  */
-TS_GLOBAL_FN int net_push_to(struct net_batch *b, u32 sample, u32 table)
+TS_GLOBAL_FN int net_push_to(struct net_batch *b, u32 sample, u32 table, u32 age)
 {
 	struct keyed k;
-	u32 age;
 
 	if (!b || sample >= NET_SAMPLES || table >= NET_BYTES)
 		return 0;
-	if (!(net_amount(b, table, NET_RX) | net_amount(b, table, NET_TX)))
+	if (!(net_amount(b, table, NET_RX, age) | net_amount(b, table, NET_TX, age)))
+		return 0;
+	table = ts_bound(table, TS_BANK_TABLES - 1);
+	if (b->grid != NET_NO_GRID && b->grid != net_grid_of(&settings.config[ts_bound(net_bank(sample, NET_PPS), NET_BANKS - 1)][table]))
 		return 0;
 	if (!keyed_begin_of(&k, net_bank(sample, NET_PPS), net_object_of(b)))
 		return 0;
-	table = ts_bound(table, TS_BANK_TABLES - 1);
-	age = net_age(&k.obs, table, b->when);
-	if (age < TS_SLIDES) {
-		net_order(&k, table);
-		keyed_add_ago(&k, table, net_amount(b, table, NET_RX), net_amount(b, table, NET_TX), age);
-	}
+	net_order(&k, table);
+	keyed_add_ago(&k, table, net_amount(b, table, NET_RX, age), net_amount(b, table, NET_TX, age),
+		      net_age(&k.obs, table, b) + age);
 	keyed_end(&k);
 	return 0;
 }
 
-/* Push to the static table. */
+/* Push to the static table. Amounts come once in each grid. */
 TS_GLOBAL_FN int net_push_bytes(struct net_batch *b, u32 sample)
 {
 	const u32 table = NET_BYTES % TS_BANK_TABLES;
+	u64 rx = 0, tx = 0;
 	struct keyed k;
+	u32 age;
 
-	if (!b || sample >= NET_SAMPLES || !(b->used.rx | b->used.tx) ||
-	    !keyed_begin_of(&k, net_bank(sample, NET_BYTES), net_object_of(b)))
+	if (!b || sample >= NET_SAMPLES || (b->grid && b->grid != NET_NO_GRID))
+		return 0;
+	for (age = 0; age < NET_AGES; age++) {
+		if (b->any >> age & 1) {
+			rx += net_used(b, age)->rx;
+			tx += net_used(b, age)->tx;
+		}
+	}
+	if (!(rx | tx) || !keyed_begin_of(&k, net_bank(sample, NET_BYTES), net_object_of(b)))
 		return 0;
 	net_order(&k, table);
-	if (b->used.rx)
-		keyed_add(&k, table, NET_RX, b->used.rx);
+	if (rx)
+		keyed_add(&k, table, NET_RX, rx);
 	net_order(&k, table);
-	if (b->used.tx)
-		keyed_add(&k, table, NET_TX, b->used.tx);
+	if (tx)
+		keyed_add(&k, table, NET_TX, tx);
 	keyed_end(&k);
 	return 0;
 }
 
-TS_INLINE void net_push(struct net_batch *b, u32 sample)
+TS_INLINE void net_push_all(struct net_batch *b, u32 sample)
 {
-	u32 table;
+	u32 i;
 
-	for (table = 0; table < NET_BYTES; table++)
-		net_push_to(b, sample, table);
+	for (i = 0; i < NET_AGES * NET_BYTES; i++)
+		if (b->any >> (i / NET_BYTES) & 1)
+			net_push_to(b, sample, i % NET_BYTES, i / NET_BYTES);
 	net_push_bytes(b, sample);
+	b->any = 0;
+}
+
+/* Push a batch. */
+TS_GLOBAL_FN int net_push(struct net_batch *b, u32 sample)
+{
+	if (b)
+		net_push_all(b, sample);
+	return 0;
 }
 
 TS_INLINE struct net_batches *net_level(struct net_cpu *cpu, u32 i)
@@ -141,12 +189,6 @@ TS_GLOBAL_FN int net_place_apart(struct net_batches *all, u32 sample)
 	return 0;
 }
 
-TS_INLINE void net_flush_placed(struct net_batch *b, u32 sample)
-{
-	net_push(b, sample);
-	b->any = 0;
-}
-
 /* NU2. Push a batch. Under the claim of its level. */
 TS_INLINE void net_flush(struct net_batches *all, struct net_batch *b, u32 sample)
 {
@@ -154,7 +196,7 @@ TS_INLINE void net_flush(struct net_batches *all, struct net_batch *b, u32 sampl
 		return;
 	if (ts_unlikely(!b->place))
 		net_place_apart(all, sample);
-	net_flush_placed(b, sample);
+	net_push(b, sample);
 }
 
 /* Claim one of this CPU's levels. NULL: all are taken. */
@@ -195,9 +237,10 @@ TS_GLOBAL_FN int net_flush_of(u32 number)
 
 			if (!b->any)
 				continue;
-			if (!b->place) /* not net_place_apart(): the call depth would exceed the limit */
+			/* Not net_place_apart(), nor net_push(): the call depth would exceed the limit. */
+			if (!b->place)
 				net_place_again(all, b, batch / NET_BATCHES);
-			net_flush_placed(b, batch / NET_BATCHES);
+			net_push_all(b, batch / NET_BATCHES);
 		}
 		ts_release(&all->claim);
 	}

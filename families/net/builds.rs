@@ -4,7 +4,8 @@
 use libbpf_rs::Object;
 
 use super::abi;
-use crate::family::{Build, BuildKind, Builds, Entries, Kind, MapSize, Refill, Settle};
+use crate::families::inet;
+use crate::family::{Build, BuildKind, Builds, Entries, Grids, Kind, Lent, MapSize, Refill, Settle};
 use crate::hooks::Hook;
 use crate::report::Check;
 use crate::udp::{self, PACKETS, UDP};
@@ -17,6 +18,38 @@ const NO: &str = "no";
 
 /// The number of connections whose last look failed.
 pub const UNSEEN: &str = ".data.unseen";
+
+/// Maps of the state: see `logic.h`, `flow.bpf.h` and the engine's `keyed.h`.
+const MAPS: [&str; 12] = [
+    "buckets",
+    "flows",
+    "datagrams",
+    "active",
+    "conns",
+    LENDER,
+    ".data.lent_since",
+    LENT_CELL,
+    "batches",
+    ".data.unsure",
+    ".data.cell",
+    UNSEEN,
+];
+/// The word that the family inet computes from its settings.
+const LENT_CELL: &str = ".data.lent_cell";
+/// The settings of the family inet.
+const LENDER: &str = ".data.lender";
+/// That family's programs record TCP's counters.
+const LENT: Lent = Lent {
+    by: "inet",
+    maps: &[
+        ("active", "guests"),
+        ("conns", "objects"),
+        (LENDER, ".data.settings"),
+        (".data.lent_since", ".data.since"),
+        (LENT_CELL, ".data.cell"),
+    ],
+    grids: Grids { map: LENDER, computed: LENT_CELL, at: inet::GUESTS_AT, most: inet::GUESTS },
+};
 
 /// All samples. UDP's hooks serve these alone.
 const SAMPLES: &[&str] = &["net_procs", "net_cgroups", "net_hosts", "net_ports"];
@@ -76,8 +109,6 @@ pub fn builds() -> Builds {
         Hook::tracepoint("net_destroy", "tcp_destroy_sock"),
         Hook::tracepoint("net_state", "inet_sock_set_state"),
         Hook::tracepoint("net_user", "tcp_rcv_space_adjust"),
-        Hook::tracepoint("net_retransmit", "tcp_retransmit_skb"),
-        Hook::tracepoint("net_segment", "tcp_probe"),
     ];
     // A UDP socket is known from its making, or from its adoption.
     let life = [Hook::cgroup("net_release", "sock_release"), Hook::cgroup("net_create", "sock_create")];
@@ -99,7 +130,8 @@ pub fn builds() -> Builds {
             number,
             ways: SAMPLES.iter().map(|sample| (*sample, way)).collect(),
             sizes: vec![MapSize::of::<abi::net_cpu>("batches", Entries::Cpus)],
-            maps: vec!["buckets", "flows", "datagrams", "active", "batches", ".data.unsure", ".data.cell", UNSEEN],
+            maps: MAPS.to_vec(),
+            lent: Some(LENT),
             ..Build::new(
                 object!("net/net.bpf.o"),
                 object!("net/snapshot.bpf.o"),

@@ -154,7 +154,7 @@ static __always_inline int net_by_function(struct sock *sk, struct sk_buff *skb,
 		net_refuse_function(skb, part);
 		return 0;
 	}
-	net_read_datagram(skb, &all->now, part);
+	net_read_datagram(skb, &all->datagram, part);
 	net_udp_alone(u, all);
 	return 0;
 }
@@ -275,7 +275,7 @@ static __always_inline int net_packet(struct __sk_buff *skb, u32 part)
 		net_refuse_packet(skb, sk, part);
 		return 1;
 	}
-	if (net_read_packet(skb, sk, &all->now, part))
+	if (net_read_packet(skb, sk, &all->datagram, part))
 		net_udp_alone(u, all);
 	else
 		ts_release(&all->claim);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Looks at connections: hooks look under the connection's lock, readers without it. See NU1 … NU3 of logic.h. */
+/* Looks at connections: by a hook under the connection's lock, by readers without it. See NU1 … NU3 of logic.h. */
 #ifndef TOPSTAT_NET_FLOW_H
 #define TOPSTAT_NET_FLOW_H
 
 #include "logic.h"
+#include "../inet/listed.h"
 #include "observe/process.bpf.h"
 #include "observe/tcp.bpf.h"
+
+/* Tries of a reader, while a hook makes a record. */
+#define NET_READS 4
 
 /* Connections whose owner is not known yet. */
 HOST_WORD(unsure);
@@ -28,24 +32,37 @@ static __always_inline void net_owner(struct net_flow *f, struct task_struct *ta
 }
 
 enum net_looks {
-	NET_BY_SEGMENT, /* a segment has just arrived */
-	NET_BY_EVENT, /* another event has just happened */
-	NET_BY_READER, /* a snapshot settles */
-	NET_BY_HOLDER, /* a snapshot settles, and holds the connection's lock */
+	NET_BY_HOOK, /* with the connection's lock */
+	NET_BY_HOLDER, /* a snapshot settles, with the lock */
+	NET_BY_READER, /* a snapshot settles, without the lock */
 };
 
-/* Read the current counters. Returns the time of the last activity (jiffies), before a segment that has just arrived. */
-static __always_inline u32 net_find(struct net_counters *now, struct sock *sk, struct tcp_sock *tp, struct net_flow *f,
-				    u32 how)
+/* Read the current counters. Returns the time of the last activity (jiffies). */
+static __always_inline u32 net_find(struct records_counts *now, struct sock *sk, struct tcp_sock *tp, u32 how)
 {
-	now->rx = tcp_received(sk, tp, how != NET_BY_READER);
-	/* The segment that has just arrived belongs to the current cell, the growth to a past one. */
-	now->in = tp->segs_in - (how == NET_BY_SEGMENT);
-	now->out = tp->segs_out;
-	now->tx = tp->bytes_sent;
+	now->bytes[NET_RX] = tcp_received(sk, tp, how != NET_BY_READER);
+	now->bytes[NET_TX] = tp->bytes_sent;
+	now->packets[NET_RX] = tp->segs_in;
+	now->packets[NET_TX] = tp->segs_out;
 	now->resent = tp->total_retrans;
-	now->opened = f->begun;
+	now->pad = 0;
 	return tcp_last_active(tp);
+}
+
+/* Exclude the counters so far. Before the first look at the connection. */
+static __noinline int net_see(struct net_flow *f, struct sock *sk, struct tcp_sock *tp, u32 how)
+{
+	struct records_counts now;
+
+	if (!f || !sk || !tp)
+		return 0;
+	net_find(&now, sk, tp, how);
+	f->seen.rx = now.bytes[NET_RX];
+	f->seen.tx = now.bytes[NET_TX];
+	f->seen.in = now.packets[NET_RX];
+	f->seen.out = now.packets[NET_TX];
+	f->seen.resent = now.resent;
+	return 0;
 }
 
 /* Set the connection's remote host and its port. Once, when the connection has its addresses. */
@@ -71,54 +88,157 @@ static __always_inline void net_direct(struct net_flow *f, struct sock *sk, u32 
 	f->to.proto = NET_TCP;
 }
 
-
-/*
- * The beginning of the cell that the growth since the last look belongs to. `last`: the last activity. A connection that sends may
- * have sent in the current cell before it receives anything there. Then most of the growth is of the cell before, if the connection
- * was active in that cell: counted to the current cell, each cell would count for one cell longer, and a steady flow would be up to
- * a tenth too large.
- */
-static __always_inline u32 net_growth_cell(struct tcp_sock *tp, u32 last)
+/* Count the connection as refused, up to its counters: there is no memory for its storage. */
+static __noinline int net_refuse(struct tcp_sock *tp)
 {
-	u32 now = host_jiffies(), received = tcp_last_received(tp);
-	u32 current = net_cell(now), before = current - net_cell_jiffies();
+	u32 sample;
+	struct obs x;
 
-	if (!stamp_is_before(last, current, now) && stamp_is_before(received, current, now) &&
-	    !stamp_is_before(received, before, now))
-		return before;
-	return net_cell_of(last);
+	for (sample = 0; sample < NET_SAMPLES; sample++) {
+		if (obs_begin_total(&x, net_bank(sample, NET_PPS), 1)) {
+			obs_refuse(&x, NET_PPS, (u64)tp->segs_in + tp->segs_out);
+			obs_refuse(&x, NET_BPS, tp->bytes_received + tp->bytes_sent);
+			obs_refuse(&x, NET_RETRANS, tp->total_retrans);
+			obs_refuse(&x, NET_OPENED, 1);
+			obs_end(&x);
+		}
+		if (obs_begin_total(&x, net_bank(sample, NET_BYTES), 1)) {
+			obs_refuse(&x, NET_BYTES % TS_BANK_TABLES, tp->bytes_received + tp->bytes_sent);
+			obs_end(&x);
+		}
+	}
+	return 0;
 }
 
-/* A silent connection is due when it speaks again. A hook sees this in the state ESTABLISHED alone. */
+/*
+ * The storage of the connection, initialised; `begun`: its counters were 0 before. An older connection counts from its first
+ * look.
+ */
+static __noinline struct net_flow *net_flow_of(struct sock *sk, struct tcp_sock *tp, u32 begun, u32 side, u32 how)
+{
+	struct net_flow *f = host_of(flows, sk, sk);
+
+	if (ts_likely(f && net_flow_is_own(f) && !begun))
+		return f->over ? NULL : f;
+	if (!f)
+		f = host_make(flows, sk, sk);
+	if (!f) {
+		net_refuse(tp);
+		return NULL;
+	}
+	if (!net_flow_is_own(f))
+		net_flow_init(f);
+	if (f->to.proto)
+		return f;
+	net_direct(f, sk, side);
+	if (!f->sure) {
+		f->unsure = 1;
+		ts_add(&unsure, 1);
+	}
+	if (!begun)
+		net_see(f, sk, tp, how);
+	return f;
+}
+
+/* The side of a connection whose opening no hook has seen: mostly the smaller port is the served one. See net_adopt(). */
+static __always_inline u32 net_likely_side(struct sock *sk)
+{
+	return sk->__sk_common.skc_num <= bpf_ntohs(sk->__sk_common.skc_dport) ? NET_SERVER : NET_CLIENT;
+}
+
+/* The segments of a connection until its hook has surely run that sees it established. */
+#define NET_YOUNG 8
+
+/*
+ * For a reader: the storage of a connection; NULL: it is over, or it has no remote end yet. A connection that neither a hook nor
+ * net_adopt() has seen gets its storage here: it is older than topstat, and no process has it open.
+ */
+static __always_inline struct net_flow *net_flow_for_reader(struct sock *sk, struct tcp_sock *tp, u32 how)
+{
+	struct net_flow *f = host_of(flows, sk, sk);
+
+	if (!f && sk->__sk_common.skc_state == TCP_ESTABLISHED && tp->segs_in + tp->segs_out > NET_YOUNG)
+		return net_flow_of(sk, tp, 0, net_likely_side(sk), how);
+	return f && net_flow_is_own(f) && !f->over && f->to.proto ? f : NULL;
+}
+
+/*
+ * Whether the connection is silent, and listed again with the next segment that it receives: a hook sees segments in the state
+ * ESTABLISHED alone, and the first one in a cell of inet, which is no longer than the slides of the first guest.
+ */
 static __always_inline int net_is_silent(struct sock *sk, u32 last)
 {
-	u32 now = host_jiffies();
+	u32 now = host_jiffies(), silent = NET_SILENT * net_cell_jiffies(), slide = lender.guest[0].precise ? 0 : lender.guest[0].slide;
 
-	return sk->__sk_common.skc_state == TCP_ESTABLISHED &&
-	       stamp_is_before(last, now - NET_SILENT * net_cell_jiffies(), now);
+	if (slide >= silent)
+		silent = slide + 2;
+	return sk->__sk_common.skc_state == TCP_ESTABLISHED && stamp_is_before(last, now - silent, now);
 }
 
-/* Put the connection into `active`, where readers find it, and note the time of the look. */
-static __always_inline void net_list(struct net_flow *f, struct sock *sk)
+/* Whether the storage of inet is this connection's, and not a copy of its listener's. */
+static __always_inline int net_is_inets_own(const struct inet_object *o)
 {
-	u64 listed = ts_read(f->looked) & NET_LISTED;
-
-	if (!listed && host_make(active, sk, sk))
-		listed = NET_LISTED;
-	ts_write(f->looked, listed | (u32)host_jiffies());
+	return ts_read(o->object.self) == (u64)(unsigned long)o;
 }
 
-/*
- * A hook that looks at the same time either sees that the connection is not listed, or lists it again, which the second check
- * here sees.
- */
-static __always_inline void net_unlist(struct net_flow *f, struct sock *sk, u64 looked)
+/* Take a silent connection off the list of active ones; or leave it there, if it has spoken since it was found silent. */
+static __always_inline void net_leave(struct sock *sk, u32 last)
 {
-	if (!ts_cas(&f->looked, looked, looked & ~NET_LISTED))
+	struct inet_object *o = host_of(conns, sk, sk);
+	u64 listed;
+
+	if (!o || !net_is_inets_own(o))
 		return;
-	bpf_sk_storage_delete(&active, sk);
-	if (ts_read(f->looked) & NET_LISTED)
-		net_list(f, sk);
+	if (net_is_silent(sk, last)) {
+		if (!inet_leaves(o, INET_GUEST_LISTED, INET_GUEST_LEAVING))
+			return;
+		bpf_sk_storage_delete(&active, sk);
+		if (ts_read(o->listed) & INET_GUEST_ON_LIST)
+			host_make(active, sk, sk);
+		return;
+	}
+	listed = ts_read(o->listed);
+	if (listed & INET_GUEST_LEAVING)
+		(void)ts_cas(&o->listed, listed, (listed & ~INET_GUEST_LEAVING) | INET_GUEST_LISTED);
+}
+
+/* Copy the records of a connection for a grid to `all->ring`. */
+static __noinline int net_records(struct net_batches *all, struct sock *sk, u32 grid)
+{
+	struct inet_object *o = sk ? host_of(conns, sk, sk) : NULL;
+	const struct ts_config *c = &lender.guest[ts_bound(grid, INET_GUESTS - 1)];
+	u64 at, rings, head[2], tag;
+	u32 ring, sample, i;
+
+	if (!all)
+		return 0;
+	all->ring.slide = 0;
+	if (!o || !net_is_inets_own(o))
+		return 0;
+	sample = ts_bound(o->sample, INET_TCP_V6);
+	ring = inet_guest_ring(&lender, sample, grid);
+	tag = records_tag(c, ts_read(lent_since.at[sample][INET_BYTES]));
+	at = host_address(&o->tcp.ring);
+	if (ring) {
+		rings = ts_read(o->tcp.rings);
+		if (!rings)
+			return 0;
+		at = rings + (ring - 1) * sizeof(struct record_ring);
+	}
+	for (i = 0; i < NET_READS; i++) {
+		if (ts_peek(&all->ring, sizeof(all->ring), at))
+			break;
+		ts_rmb(); /* pairs with records_add() */
+		if (ts_peek(head, sizeof(head), at))
+			break;
+		if (head[0] == all->ring.slide && head[1] == all->ring.done && ts_is_done(head[1], head[0])) {
+			if (head[0] >> TS_EPOCH_SHIFT == tag)
+				return 1;
+			break;
+		}
+	}
+	all->ring.slide = 0;
+	return 0;
 }
 
 /*
@@ -129,19 +249,26 @@ static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_
 {
 	struct net_cpu *cpu = host_on(batches, host_cpu());
 	struct net_batches *all = cpu ? net_claim(cpu) : NULL;
-	u64 looked = ts_read(f->looked);
-	u32 last;
+	u32 last, grid;
 
 	if (!all)
 		return 0;
-	last = net_find(&all->found.used, sk, tp, f, how);
-	all->found.when = net_growth_cell(tp, last);
-	net_count(f, all);
+	net_records(all, sk, 0);
+	last = net_find(&all->now, sk, tp, how); /* R3 */
+	if (net_take(f, all)) {
+		for (grid = 0; grid < INET_GUESTS; grid++) {
+			if (grid) {
+				if (!lender.guest[grid].enabled)
+					break;
+				net_records(all, sk, grid);
+			}
+			net_spread(all, f, grid, last);
+			net_spend(all, f);
+		}
+	}
 	ts_release(&all->claim);
-	if (how < NET_BY_READER)
-		net_list(f, sk);
-	else if (net_is_silent(sk, last))
-		net_unlist(f, sk, looked);
+	if (how != NET_BY_HOOK)
+		net_leave(sk, last);
 	return 1;
 }
 

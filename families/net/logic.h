@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Counts the use of the network, on any host. A look takes the growth of a connection's own counters since the look before, and
- * pushes it to the connection's process, control group, remote host and port. Connections are looked at once a slide, so the cost
- * of looks does not depend on the number of packets. The kernel has no counters for a UDP socket: there each datagram is counted
- * (udp.h), and pushed as rarely.
+ * pushes it to the connection's process, control group, remote host and port, in the slides of its records (records.h), which the
+ * family inet makes. Readers look at connections before a snapshot, and a hook looks when the connection ends. The kernel has no
+ * counters for a UDP socket: there each datagram is counted (udp.h), and pushed once a slide.
  *
- * Hooks look under a socket's lock, and readers (who settle) look without it. A reader may be preempted in the midst of a look,
+ * The hook looks under a socket's lock, and readers (who settle) look without it. A reader may be preempted in the midst of a look,
  * for longer than the socket lives. So no CPU waits for another one:
  *
  *   NU1 A compare-and-swap updates each counter of `seen`. The CPU whose swap succeeds pushes the difference, so each difference
  *       is pushed once.
- *   NU2 The looks of one CPU add their amounts to a batch while object and cell of time stay the same. The batch is pushed when
- *       either changes, or by a reader. So thousands of connections of one server cost a few pushes. If the object can't be made
+ *   NU2 The looks of one CPU add their amounts to a batch while object, grid and slide stay the same. The batch is pushed when
+ *       one of them changes, or by a reader. So thousands of connections of one server cost a few pushes. If the object can't be made
  *       at once, its place is looked for once more when the batch is pushed; without a place the batch is refused (K4).
  *   NU3 Counters only grow. A look that finds a smaller value has read the counter before another look wrote `seen`, or has seen
  *       one part of a change before the other. It takes the counter as unchanged.
@@ -38,13 +38,22 @@
 #define TOPSTAT_NET_LOGIC_H
 
 #include "observe/host.h"
+#include "observe/records.h"
 #include "net.h"
 
 HOST_STATE(net, NET_SAMPLES, NET_BANKS);
 HOST_STORAGE(flows, sk, struct net_flow); /* of TCP */
 HOST_STORAGE(datagrams, sk, struct net_udp);
-/* Sockets that have been active since a reader last found them silent. Readers go through these alone. */
-HOST_STORAGE(active, sk, u32);
+/*
+ * Maps of the family inet, by their names here: sockets that have been active since a reader last found them silent, which readers go
+ * through (connections, that inet's hooks list, and UDP sockets); its objects, with the records of connections; its settings; and the
+ * times of its tables, for tags of rings; and the word that it computes from its settings, which user space sets to 0 after a change.
+ */
+HOST_STORAGE(active, sk, u64);
+HOST_STORAGE(conns, sk, struct inet_object);
+HOST_LENT(struct inet_settings, lender);
+HOST_LENT(struct inet_since, lent_since);
+HOST_LENT(u64, lent_cell);
 HOST_PER_CPU(batches, struct net_cpu);
 
 /* Connections whose last look failed because NET_LEVELS other looks were under way on that CPU. */
@@ -165,6 +174,16 @@ TS_INLINE struct net_object *net_object_at(u32 place)
 	return place ? host_item(objects, place - 1) : NULL;
 }
 
+/* The slide of a moment (jiffies), by the clock of a grid; the present one if the grid's clock is finer. */
+TS_INLINE u64 net_slide_of(const struct ts_config *c, u32 moment)
+{
+	u64 now = host_jiffies(), length = ts_read(c->slide) ?: 1;
+
+	if (ts_read(c->precise))
+		return ts_precise() / length;
+	return (now - (u32)((u32)now - moment)) / length;
+}
+
 #include "batch.h"
 
 /* Set the place of the connection's object in a sample, from 1; 0: there is no place for it. */
@@ -217,6 +236,37 @@ TS_GLOBAL_FN int net_wait(struct net_batches *all, struct net_flow *f, u32 sampl
 	return 0;
 }
 
+/* NU2: add the amounts of `all->found` to a batch. */
+TS_GLOBAL_FN int net_batch_add(struct net_batches *all, u32 sample)
+{
+	struct net_amounts *to, *from;
+	struct net_batch *b;
+	u32 age;
+
+	if (!all)
+		return 0;
+	b = net_batch_of(all, sample, all->found.place);
+	for (age = 0; age < NET_AGES; age++) {
+		if (!(all->found.any >> age & 1))
+			continue;
+		to = net_used(b, age);
+		from = net_used(&all->found, age);
+		if (!(b->any >> age & 1)) {
+			*to = *from;
+			continue;
+		}
+		to->rx += from->rx;
+		to->tx += from->tx;
+		to->in += from->in;
+		to->out += from->out;
+		to->resent += from->resent;
+		to->opened[NET_RX] += from->opened[NET_RX];
+		to->opened[NET_TX] += from->opened[NET_TX];
+	}
+	b->any |= all->found.any;
+	return 0;
+}
+
 /* NU2: add `all->found` to the batch of the connection's object in a sample. */
 TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample)
 {
@@ -229,21 +279,18 @@ TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample
 	found->id = f->id[at];
 	found->place = f->place[at];
 	b = net_batch_of(all, sample, found->place);
-	if (b->any && (b->id != found->id || b->when != found->when || b->side != found->side ||
+	if (b->any && (b->id != found->id || b->when != found->when || b->grid != found->grid ||
 		       (ts_unlikely(!found->place) && net_is_anothers(all, f, sample))))
 		net_flush(all, b, sample);
 	if (!b->any) {
-		*b = *found;
+		b->id = found->id;
+		b->when = found->when;
+		b->place = found->place;
+		b->grid = found->grid;
 		if (ts_unlikely(!found->place))
 			net_wait(all, f, sample);
-		return;
 	}
-	b->used.rx += found->used.rx;
-	b->used.tx += found->used.tx;
-	b->used.in += found->used.in;
-	b->used.out += found->used.out;
-	b->used.resent += found->used.resent;
-	b->used.opened += found->used.opened;
+	net_batch_add(all, sample);
 }
 
 /* NU2: add `all->found` to the flow's objects, in all samples. */
@@ -251,30 +298,136 @@ TS_INLINE void net_spend(struct net_batches *all, struct net_flow *f)
 {
 	u32 sample;
 
-	all->found.side = f->to.side;
-	all->found.any = 1;
 	for (sample = 0; sample < NET_SAMPLES; sample++)
 		if (net_is_on(sample))
 			net_batch(all, f, sample);
 }
 
-/*
- * Push the growth of the connection's counters since the last look, in the cell in which the connection was last active.
- * `all->found` has the current counters.
- */
-TS_INLINE void net_count(struct net_flow *f, struct net_batches *all)
+/* Find datagrams of one moment (jiffies), for all tables. */
+TS_INLINE void net_find_datagrams(struct net_batches *all, const struct net_counters *used, u32 when)
 {
-	struct net_counters *used = &all->found.used;
+	struct net_amounts *found = &all->found.used[0];
 
-	used->in = net_grown_32(&f->seen.in, used->in);
-	used->out = net_grown_32(&f->seen.out, used->out);
-	used->resent = net_grown_32(&f->seen.resent, used->resent);
-	used->opened = net_grown(&f->seen.opened, used->opened);
-	used->rx = net_grown(&f->seen.rx, used->rx);
-	used->tx = net_grown(&f->seen.tx, used->tx);
-	if (!(used->in | used->out | used->resent | used->opened | used->rx | used->tx))
+	__builtin_memset(found, 0, sizeof(*found));
+	found->rx = used->rx;
+	found->tx = used->tx;
+	found->in = used->in;
+	found->out = used->out;
+	all->found.grid = NET_NO_GRID;
+	all->found.when = when;
+	all->found.any = 1;
+}
+
+/* NU1, NU3. Take the growth of the counters `all->now` since the last look into `all->grown`. 0: no counter has grown. */
+TS_INLINE int net_take(struct net_flow *f, struct net_batches *all)
+{
+	const struct records_counts *now = &all->now;
+	struct net_counters *grown = &all->grown;
+
+	grown->in = net_grown_32(&f->seen.in, now->packets[NET_RX]);
+	grown->out = net_grown_32(&f->seen.out, now->packets[NET_TX]);
+	grown->resent = net_grown_32(&f->seen.resent, now->resent);
+	grown->opened = net_grown(&f->seen.opened, ts_read(f->begun));
+	grown->rx = net_grown(&f->seen.rx, now->bytes[NET_RX]);
+	grown->tx = net_grown(&f->seen.tx, now->bytes[NET_TX]);
+	return !!(grown->in | grown->out | grown->resent | grown->opened | grown->rx | grown->tx);
+}
+
+/* The part of a counter's growth that belongs to one slide: of the growth since the slide's record, what no younger slide has. */
+TS_INLINE u64 net_part(u64 since, u64 grown, u64 *given)
+{
+	u64 all = since < grown ? since : grown, part = all > *given ? all - *given : 0;
+
+	*given += part;
+	return part;
+}
+
+/* Add `part` to the amounts of `all->found` with an age. */
+TS_INLINE void net_found(struct net_batches *all, u32 age, const struct net_counters *part)
+{
+	struct net_amounts *used = net_used(&all->found, age);
+
+	if (!(part->in | part->out | part->resent | part->rx | part->tx))
 		return;
-	net_spend(all, f);
+	used->in += part->in;
+	used->out += part->out;
+	used->resent += part->resent;
+	used->rx += part->rx;
+	used->tx += part->tx;
+	all->found.any |= 1U << (age % NET_AGES);
+}
+
+/* Add the growth of the slide that has the record of this age to the amounts `ago` slides before the present one. */
+TS_GLOBAL_FN int net_spread_to(struct net_batches *all, u32 age, u32 ago)
+{
+	const struct records_counts *now;
+	struct net_counters part;
+	struct record *r;
+
+	if (!all)
+		return 0;
+	now = &all->now;
+	r = records_at(&all->ring, ts_mark_index((all->ring.slide & TS_SLIDE_NUMBER) % TS_MARKS, age));
+	part.in = net_part(records_since(r, now, RECORDS_PACKETS, 0), all->grown.in, &all->given.in);
+	part.out = net_part(records_since(r, now, RECORDS_PACKETS, 1), all->grown.out, &all->given.out);
+	part.resent = net_part(records_since(r, now, RECORDS_RESENT, 1), all->grown.resent, &all->given.resent);
+	part.rx = net_part(records_since(r, now, RECORDS_BYTES, 0), all->grown.rx, &all->given.rx);
+	part.tx = net_part(records_since(r, now, RECORDS_BYTES, 1), all->grown.tx, &all->given.tx);
+	net_found(all, ago, &part);
+	return 0;
+}
+
+/* Add the growth that is in no slide yet to the amounts `ago` slides before the present one. */
+TS_GLOBAL_FN int net_spread_rest(struct net_batches *all, u32 ago)
+{
+	struct net_counters part;
+
+	if (!all)
+		return 0;
+	part.in = all->grown.in - all->given.in;
+	part.out = all->grown.out - all->given.out;
+	part.resent = all->grown.resent - all->given.resent;
+	part.rx = all->grown.rx - all->given.rx;
+	part.tx = all->grown.tx - all->given.tx;
+	net_found(all, ago, &part);
+	return 0;
+}
+
+/* Slides from an earlier one to a later one, as an index of amounts. */
+TS_INLINE u32 net_ago(u64 earlier, u64 later)
+{
+	return later - earlier < NET_AGES ? later - earlier : later < earlier ? 0 : NET_AGES - 1;
+}
+
+/*
+ * Distribute `all->grown` over the slides of a grid, by the records in `all->ring`. Growth from before the oldest record is older than
+ * these slides; without records, growth belongs to the slide of the last activity (`last`, jiffies).
+ */
+TS_GLOBAL_FN int net_spread(struct net_batches *all, struct net_flow *f, u32 grid, u32 last)
+{
+	const struct ts_config *c = &lender.guest[ts_bound(grid, INET_GUESTS - 1)];
+	u64 present = net_slide_of(c, host_jiffies()), newest;
+	u32 age, marks;
+
+	if (!all || !f)
+		return 0;
+	newest = all->ring.slide & TS_SLIDE_NUMBER;
+	marks = all->ring.slide ? ts_done_marks(all->ring.done) & TS_MARKS_ALL : 0;
+	__builtin_memset(&all->given, 0, sizeof(all->given));
+	__builtin_memset(&all->found.used, 0, sizeof(all->found.used));
+	all->found.any = 0;
+	all->found.grid = grid;
+	all->found.when = present;
+	for (age = 0; age < TS_MARKS; age++)
+		if (marks >> age & 1)
+			net_spread_to(all, age, net_ago(newest - age, present));
+	net_spread_rest(all, marks ? NET_AGES - 1 : net_ago(net_slide_of(c, last), present));
+	if (all->grown.opened) {
+		age = net_ago(net_slide_of(c, f->opened), present);
+		net_used(&all->found, age)->opened[f->to.side == NET_SERVER ? NET_RX : NET_TX] += all->grown.opened;
+		all->found.any |= 1U << (age % NET_AGES);
+	}
+	return 1;
 }
 
 /* The socket's user has changed: the objects that depend on it are looked for again. */
@@ -300,7 +453,6 @@ TS_INLINE void net_flow_init(struct net_flow *f)
 	f->unsure = 0;
 	f->begun = 0;
 	f->over = 0;
-	ts_write(f->looked, (u32)host_jiffies());
 	ts_wmb(); /* a CPU that sees `self` sees all of it */
 	ts_write(f->self, self);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Connections of a few processes count, and are looked at from time to time: by hooks, and by readers that are preempted in the
- * midst of a look. A model keeps the expected amounts of each process, group, host and port. UDP sockets count on all CPUs at the
+ * Connections of a few processes count, and are looked at from time to time, by readers that are preempted in the midst of a look. A model keeps the expected amounts of each process, group, host and port. UDP sockets count on all CPUs at the
  * same time: see test_step().
  */
 static void test_step(void);
@@ -55,15 +54,34 @@ static void count(struct flow_model *m)
 	m->looked = m->now;
 }
 
-/* The first half of net_look(). */
+static void counts_of(struct records_counts *to, const struct net_counters *now)
+{
+	to->bytes[NET_RX] = now->rx;
+	to->bytes[NET_TX] = now->tx;
+	to->packets[NET_RX] = now->in;
+	to->packets[NET_TX] = now->out;
+	to->resent = now->resent;
+}
+
+/* The first half of net_look(), for a connection without records. */
 static struct net_batches *begin_look(struct flow_model *m)
 {
 	struct net_batches *all = net_claim(host_on(batches, host_user_cpu));
 
 	TEST_WANT(all, "there is a level for each");
-	all->found.used = m->now;
-	all->found.when = host_jiffies();
+	counts_of(&all->now, &m->now);
+	all->ring.slide = 0;
 	return all;
+}
+
+/* The second half. */
+static void end_look(struct flow_model *m, struct net_batches *all)
+{
+	if (net_take(&m->flow, all)) {
+		net_spread(all, &m->flow, 0, host_jiffies());
+		net_spend(all, &m->flow);
+	}
+	ts_release(&all->claim);
 }
 
 /* `disturbed`: another look reads the counters first, is preempted, and continues after this one. */
@@ -77,12 +95,9 @@ static void look(struct flow_model *m, int disturbed)
 			host_user_cpu = test_random(HOST_USER_CPUS);
 	}
 	all = begin_look(m);
-	net_count(&m->flow, all);
-	ts_release(&all->claim);
-	if (late) {
-		net_count(&m->flow, late);
-		ts_release(&late->claim);
-	}
+	end_look(m, all);
+	if (late)
+		end_look(m, late);
 	count(m);
 }
 
@@ -223,9 +238,8 @@ static void goes_back(void)
 	struct flow_model *m = &model[0];
 	struct net_batches *all = begin_look(m);
 
-	all->found.used.rx -= all->found.used.rx ? 1 : 0;
-	net_count(&m->flow, all);
-	ts_release(&all->claim);
+	all->now.bytes[NET_RX] -= all->now.bytes[NET_RX] ? 1 : 0;
+	end_look(m, all);
 	compare();
 }
 
@@ -237,6 +251,65 @@ static void configure(u32 period_ms)
 		for (table = 0; table < NET_TABLES; table++)
 			test_configure(net_bank(sample, table), table % TS_BANK_TABLES,
 				       table == NET_BYTES ? TS_STATIC : TS_DYNAMIC, period_ms, test_random(2) * 100);
+	lender.guest[0] = settings.config[net_bank(0, NET_PPS)][NET_PPS];
+}
+
+/* Slides that the test of slides remembers: more than a ring. */
+#define SLIDES 64
+
+/*
+ * A connection makes a record at the first event of each slide, and is looked at now and then. Each look finds the growth in the slides
+ * in which it was; growth that is older than the ring is in the last place.
+ */
+static void slides_are_apart(void)
+{
+	static struct net_batches all;
+	static struct record_ring ring;
+	static struct net_counters in[SLIDES]; /* not looked at yet, by slide */
+	struct ts_config *c = &lender.guest[0];
+	struct flow_model *m = &model[0];
+	u64 tag = 7, present, slide, looked = 0;
+	struct records_counts now;
+	u32 i, age;
+
+	open_flow(m, 0);
+	m->now.opened = 0;
+	m->flow.begun = 0;
+	memset(&ring, 0, sizeof(ring));
+	memset(in, 0, sizeof(in));
+	for (i = 0; i < 500; i++) {
+		struct net_counters was = m->now, *of;
+
+		test_time_passes(test_random(test_once_in(20) ? 30 : 2) * test_random(c->slide) * (c->precise ? 1 : HOST_USER_JIFFY_NS));
+		present = net_slide_of(c, host_jiffies());
+		counts_of(&now, &m->now);
+		records_add(&ring, c, tag, &now, c->precise ? ts_precise() : host_jiffies(), 0, 0);
+		speak(m);
+		for (; looked + SLIDES <= present; looked++)
+			memset(&in[looked % SLIDES], 0, sizeof(in[0]));
+		of = &in[present % SLIDES];
+		of->in += m->now.in - was.in;
+		of->tx += m->now.tx - was.tx;
+		if (!test_once_in(4))
+			continue;
+		counts_of(&all.now, &m->now);
+		all.ring = ring;
+		if (!net_take(&m->flow, &all))
+			continue;
+		net_spread(&all, &m->flow, 0, host_jiffies());
+		TEST_WANT(all.found.when == present, "the batch begins now");
+		for (age = 0; age <= TS_SLIDES; age++) {
+			u32 any = all.found.any >> age & 1;
+			u64 packets = any ? all.found.used[age].in : 0, bytes = any ? all.found.used[age].tx : 0;
+
+			slide = present - age;
+			TEST_WANT(packets == in[slide % SLIDES].in && bytes == in[slide % SLIDES].tx,
+				  "age %u: %llu packets and %llu bytes, not %llu and %llu", age, (unsigned long long)packets,
+				  (unsigned long long)bytes, (unsigned long long)in[slide % SLIDES].in,
+				  (unsigned long long)in[slide % SLIDES].tx);
+		}
+		memset(in, 0, sizeof(in));
+	}
 }
 
 static __attribute__((noinline)) void run(u32 steps)
@@ -283,7 +356,7 @@ static int udp_alone(struct net_udp *u, const struct net_datagram *d)
 
 	if (!all)
 		return 0;
-	all->now = *d;
+	all->datagram = *d;
 	return net_udp_alone(u, all);
 }
 
@@ -591,6 +664,7 @@ TEST(net)
 	constants.jiffy_ns = HOST_USER_JIFFY_NS;
 	/* Amounts that a socket holds for longer than the period are in no dynamic table. */
 	configure(is_long ? 60000 : 1000);
+	slides_are_apart();
 	run(50 + test_random(200));
 	wait_for_places();
 	cells_are_apart();

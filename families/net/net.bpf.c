@@ -2,10 +2,8 @@
 /*
  * The observer of the samples net_procs, net_cgroups, net_hosts and net_ports.
  *
- * TCP counts segments and bytes itself. A connection is looked at once a slide, at the first segment that it receives in the
- * slide: the times of its last segments show which segment is the first, without access to the storage. A connection is also
- * looked at when its state changes, when it retransmits, and when it ends. Readers settle the rest (settle.bpf.c). UDP is counted
- * by its own hooks (datagrams.bpf.h).
+ * TCP counts segments and bytes itself, and the family inet records the counters. Readers take the growth of a connection's counters
+ * (settle.bpf.c); a hook takes the rest when the connection ends. UDP is counted by its own hooks (datagrams.bpf.h).
  */
 #include "flow.bpf.h"
 #include "observe/gate.bpf.h"
@@ -42,102 +40,10 @@ static __always_inline void net_own_if_users(struct net_flow *f, struct sock *sk
 /* The last look at the connection. */
 static __always_inline void net_end(struct sock *sk, struct tcp_sock *tp, struct net_flow *f)
 {
-	if (!net_look(sk, tp, f, NET_BY_EVENT))
+	if (!net_look(sk, tp, f, NET_BY_HOOK))
 		ts_add(&unseen, 1);
 	f->over = 1;
 	net_leave_unsure(f);
-}
-
-/* Count the connection as refused, up to its counters: there is no memory for its storage. */
-static __noinline int net_refuse(struct tcp_sock *tp)
-{
-	u32 sample;
-	struct obs x;
-
-	for (sample = 0; sample < NET_SAMPLES; sample++) {
-		if (obs_begin_total(&x, net_bank(sample, NET_PPS), 1)) {
-			obs_refuse(&x, NET_PPS, (u64)tp->segs_in + tp->segs_out);
-			obs_refuse(&x, NET_BPS, tp->bytes_received + tp->bytes_sent);
-			obs_refuse(&x, NET_RETRANS, tp->total_retrans);
-			obs_refuse(&x, NET_OPENED, 1);
-			obs_end(&x);
-		}
-		if (obs_begin_total(&x, net_bank(sample, NET_BYTES), 1)) {
-			obs_refuse(&x, NET_BYTES % TS_BANK_TABLES, tp->bytes_received + tp->bytes_sent);
-			obs_end(&x);
-		}
-	}
-	return 0;
-}
-
-/* Exclude the counters so far. Before the first look at the connection. */
-static __always_inline void net_see(struct net_flow *f, struct sock *sk, struct tcp_sock *tp)
-{
-	net_find(&f->seen, sk, tp, f, NET_BY_EVENT);
-}
-
-/*
- * The storage of the connection, initialised; `begun`: its counters were 0 before. An older connection counts from its first
- * look.
- */
-static __noinline struct net_flow *net_flow_of(struct sock *sk, struct tcp_sock *tp, u32 begun, u32 side)
-{
-	struct net_flow *f = host_of(flows, sk, sk);
-
-	if (ts_likely(f && net_flow_is_own(f) && !begun))
-		return f->over ? NULL : f;
-	if (!f)
-		f = host_make(flows, sk, sk);
-	if (!f) {
-		net_refuse(tp);
-		return NULL;
-	}
-	if (!net_flow_is_own(f))
-		net_flow_init(f);
-	if (f->to.proto)
-		return f;
-	net_direct(f, sk, side);
-	if (!f->sure) {
-		f->unsure = 1;
-		ts_add(&unsure, 1);
-	}
-	if (!begun)
-		net_see(f, sk, tp);
-	return f;
-}
-
-/* Count the connection from its beginning, and list it for readers. Before the first look at it. */
-static __always_inline void net_begin(struct net_flow *f, struct sock *sk)
-{
-	f->begun = 1;
-	net_list(f, sk);
-}
-
-/* The side of a connection whose opening no hook has seen: mostly the smaller port is the served one. See net_adopt(). */
-static __always_inline u32 net_likely_side(struct sock *sk)
-{
-	return sk->__sk_common.skc_num <= bpf_ntohs(sk->__sk_common.skc_dport) ? NET_SERVER : NET_CLIENT;
-}
-
-TS_GATE("tp_btf/tcp_probe", net_segment)
-
-SEC("tp_btf/tcp_probe")
-int BPF_PROG(net_segment, struct sock *sk)
-{
-	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-	struct net_flow *f;
-	u32 now = host_jiffies(), cell_start;
-
-	if (!tp)
-		return 0;
-	cell_start = net_cell(now);
-	if (!tcp_has_not_received(tp, cell_start, now))
-		return 0;
-	f = net_flow_of(sk, tp, 0, net_likely_side(sk));
-	/* If the owner is not known yet, its user reads soon, most likely, and the owner is known then. */
-	if (f && (f->sure || stamp_is_before(ts_read(f->looked), cell_start, now)))
-		net_look(sk, tp, f, NET_BY_SEGMENT);
-	return 0;
 }
 
 TS_GATE("tp_btf/inet_sock_set_state", net_state)
@@ -153,7 +59,6 @@ int BPF_PROG(net_state, struct sock *sk, int from, int to)
 		return 0;
 	if (to == TCP_LISTEN || from == TCP_CLOSE) {
 		/* The socket's earlier use is over. Readers that look at it just now have the old storage. */
-		bpf_sk_storage_delete(&active, sk);
 		bpf_sk_storage_delete(&flows, sk);
 		f = host_make(flows, sk, sk);
 		if (!f)
@@ -163,19 +68,20 @@ int BPF_PROG(net_state, struct sock *sk, int from, int to)
 		return 0;
 	}
 	if (to == TCP_ESTABLISHED) {
-		f = net_flow_of(sk, tp, 1, from == TCP_SYN_RECV ? NET_SERVER : NET_CLIENT);
-		if (f)
-			net_begin(f, sk);
+		f = net_flow_of(sk, tp, 1, from == TCP_SYN_RECV ? NET_SERVER : NET_CLIENT, NET_BY_HOOK);
+		if (f) {
+			f->opened = host_jiffies();
+			ts_wmb(); /* a reader that sees `begun` sees `opened` */
+			ts_write(f->begun, 1);
+		}
 	} else {
-		f = net_flow_of(sk, tp, 0, from == TCP_SYN_SENT ? NET_CLIENT : net_likely_side(sk));
+		f = net_flow_of(sk, tp, 0, from == TCP_SYN_SENT ? NET_CLIENT : net_likely_side(sk), NET_BY_HOOK);
 	}
 	if (!f)
 		return 0;
 	net_own_if_users(f, sk);
 	if (to == TCP_CLOSE)
 		net_end(sk, tp, f);
-	else if (to != TCP_ESTABLISHED)
-		net_look(sk, tp, f, NET_BY_EVENT);
 	return 0;
 }
 
@@ -190,20 +96,6 @@ int BPF_PROG(net_destroy, struct sock *sk)
 
 	if (tp && f && f->to.proto)
 		net_end(sk, tp, f);
-	return 0;
-}
-
-TS_GATE("tp_btf/tcp_retransmit_skb", net_retransmit)
-
-SEC("tp_btf/tcp_retransmit_skb")
-int BPF_PROG(net_retransmit, struct sock *sk)
-{
-	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-	struct net_flow *f = net_known(sk);
-	u32 now = host_jiffies();
-
-	if (tp && f && f->to.proto && stamp_is_before(ts_read(f->looked), net_cell(now), now))
-		net_look(sk, tp, f, NET_BY_EVENT);
 	return 0;
 }
 
@@ -300,6 +192,6 @@ int net_adopt(struct bpf_iter__task_file *ctx)
 		return 0;
 	key = net_listened_key(sk);
 	net_direct(f, sk, bpf_map_lookup_elem(&listened, &key) ? NET_SERVER : NET_CLIENT);
-	net_see(f, sk, tp);
+	net_see(f, sk, tp, NET_BY_READER);
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include "topstat/section.h"
 #include "observe/keyed_object.h"
 #include "observe/process.h"
+#include "../inet/inet.h"
 
 enum net_sample {
 	NET_PROCS, /* by the process that owns the socket */
@@ -53,7 +54,7 @@ enum net_build {
 };
 
 /* Changes whenever a pinned structure changes. */
-#define NET_ABI 3
+#define NET_ABI 4
 
 /* Set before loading. */
 struct net_constants {
@@ -93,14 +94,34 @@ struct net_counters {
 	u64 opened;
 };
 
-/* The amounts of one object's connections in one cell of time (NET_LOOK_MS) that are not pushed yet. */
+/*
+ * The tables whose slides have one length: they are pushed to from records of these slides (struct inet_settings). NET_NO_GRID: all
+ * tables are pushed to, with amounts of one moment.
+ */
+#define NET_NO_GRID INET_GUESTS
+
+/* The slides of a window, the one that fades, and one for all before them. */
+#define NET_AGES (TS_SLIDES + 2)
+
+/* Amounts of one slide. */
+struct net_amounts {
+	u64 rx; /* bytes of payload */
+	u64 tx;
+	u64 in; /* packets */
+	u64 out;
+	u64 resent;
+	u32 opened[2]; /* connections: enum net_part */
+};
+
+/* The amounts of one object's connections that are not pushed yet. */
 struct net_batch {
-	struct net_counters used;
 	u64 id; /* of the object */
+	u64 when; /* the number of the slide with age 0; NET_NO_GRID: jiffies */
 	u32 place; /* the object's place, from 1; 0: the object has no place yet */
-	u32 when; /* jiffies, in the cell */
-	u32 side; /* enum net_side */
-	u32 any; /* the batch is in use */
+	u32 grid;
+	u32 any; /* the ages in use, by bit */
+	u32 pad;
+	struct net_amounts used[NET_AGES]; /* by age, in slides */
 };
 
 /*
@@ -118,7 +139,6 @@ struct net_waiting {
 /* A connection, in its socket's storage. */
 struct net_flow {
 	u64 self; /* its own address; another address: accept has copied the listener's storage */
-	u64 looked; /* NET_LISTED, and jiffies (low 32 bits) of the last look */
 	struct net_counters seen; /* the part of the counters that is pushed */
 	struct net_key to; /* the remote address, and the port that is served */
 	u64 process; /* process_id() of the owner; 0: unknown */
@@ -129,11 +149,8 @@ struct net_flow {
 	u8 unsure; /* the word `unsure` counts this connection */
 	u8 begun; /* it counts from the connection's beginning */
 	u8 over;
-	u32 pad;
+	u32 opened; /* jiffies; where `begun` is set */
 };
-
-/* In `looked`: the connection is in the storage `active`. */
-#define NET_LISTED (1ULL << 62)
 
 /* One datagram, or several that the kernel passes on as one packet. */
 struct net_datagram {
@@ -150,8 +167,12 @@ struct net_datagram {
 struct net_batches {
 	u64 claim;
 	struct net_batch found; /* by the look that holds the claim */
-	struct net_datagram now; /* a datagram that is pushed by itself */
-	struct net_flow alone; /* the flow of `now` */
+	struct record_ring ring; /* a copy of the connection's; `slide` 0: it has no records */
+	struct records_counts now; /* the connection's counters */
+	struct net_counters grown; /* since the last look */
+	struct net_counters given; /* the part that is in slides already */
+	struct net_datagram datagram; /* that is pushed by itself */
+	struct net_flow alone; /* the flow of `datagram` */
 	struct net_batch of[NET_SAMPLES][NET_BATCHES];
 	struct net_waiting waiting[NET_SAMPLES]; /* for the first batch of each sample */
 };

@@ -38,8 +38,8 @@ static __always_inline void net_settle_one(struct seq_file *seq, struct sock *sk
 		net_settle_datagrams(seq, sk);
 		return;
 	}
-	f = net_known(sk);
-	if (f && f->to.proto)
+	f = net_flow_for_reader(sk, tp, how);
+	if (f)
 		net_look(sk, tp, f, how);
 }
 

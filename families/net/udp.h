@@ -120,9 +120,8 @@ TS_GLOBAL_FN int net_peer_find(struct net_batches *all, struct net_udp *u, u32 i
 	p = net_peer_at(u, i);
 	if (!(p->used.in | p->used.out))
 		return 0;
-	all->found.used = p->used;
+	net_find_datagrams(all, &p->used, u->cell);
 	__builtin_memset(&p->used, 0, sizeof(p->used));
-	all->found.when = u->cell;
 	net_flow_to(f, u, p->host, p->port);
 	f->id[NET_HOSTS] = p->id[0];
 	f->place[NET_HOSTS] = p->place[0];
@@ -269,7 +268,7 @@ TS_GLOBAL_FN int net_udp_put(struct net_udp *u)
 }
 
 /*
- * NU5. Push the datagram in `now` of a level by itself. Under the level's claim, which is released. (A CPU that changes the
+ * NU5. Push the datagram of a level by itself. Under the level's claim, which is released. (A CPU that changes the
  * socket's user at the same time may have written part of it: then the row of a port shows the name of one process and the pid of
  * another until its next push. Keys are not torn, for each field is one word.)
  */
@@ -284,10 +283,10 @@ TS_GLOBAL_FN int net_udp_alone(struct net_udp *u, struct net_batches *all)
 	f->owner = u->flow.owner;
 	__builtin_memset(f->id, 0, sizeof(f->id));
 	__builtin_memset(f->place, 0, sizeof(f->place));
-	net_flow_to(f, u, all->now.host, all->now.port);
-	__builtin_memset(&all->found.used, 0, sizeof(all->found.used));
-	net_add(&all->found.used, &all->now);
-	all->found.when = net_cell(host_jiffies());
+	net_flow_to(f, u, all->datagram.host, all->datagram.port);
+	__builtin_memset(&all->grown, 0, sizeof(all->grown));
+	net_add(&all->grown, &all->datagram);
+	net_find_datagrams(all, &all->grown, net_cell(host_jiffies()));
 	net_spend(all, f);
 	ts_release(&all->claim);
 	return 1;

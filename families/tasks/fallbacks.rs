@@ -41,6 +41,7 @@ pub fn builds() -> Builds {
         maps: vec!["runners", "groups", "waited"],
         sizes: vec![runners()],
         keeps: None,
+        lent: None,
         unused: Vec::new(),
     };
     let fallback = Build {

@@ -3,7 +3,7 @@
 
 use std::mem::size_of;
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenObject};
 use topstat_engine::abi::ts_shape;
 
 use crate::{Error, bpf};
@@ -33,11 +33,6 @@ impl Maps {
         Self::NAMES.into_iter().chain(further.iter().copied())
     }
 
-    /// The maps of a loaded object.
-    pub fn of(object: &Object, further: &[&str]) -> Result<Self, Error> {
-        Self::from(further, |name| bpf::map(object, name))
-    }
-
     /// The maps that `get` finds by their names.
     pub fn from(further: &[&str], mut get: impl FnMut(&str) -> Result<MapHandle, Error>) -> Result<Self, Error> {
         let [banks, settings, census, constants, objects] = Self::NAMES;
@@ -54,6 +49,13 @@ impl Maps {
     /// One of the family's further maps.
     pub fn get(&self, name: &str) -> Option<&MapHandle> {
         self.further.iter().find(|(own, _)| own == name).map(|(_, map)| map)
+    }
+
+    /// Any of the maps, by the end of its name in eBPF objects.
+    pub fn named(&self, name: &str) -> Option<&MapHandle> {
+        let common = [&self.banks, &self.settings, &self.census, &self.constants, &self.objects];
+        let found = Self::NAMES.into_iter().zip(common).find(|(own, _)| *own == name);
+        found.map(|(_, map)| map).or_else(|| self.get(name))
     }
 
     /// Makes programs that are about to be loaded use these maps. Maps that the programs lack are left out.

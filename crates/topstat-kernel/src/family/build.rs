@@ -61,6 +61,30 @@ pub struct Settle {
     pub computed: Option<&'static str>,
 }
 
+/// Maps of another family, the lender, that the programs of a family use beside their own. The lender is loaded first.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent {
+    /// The lender's name.
+    pub by: &'static str,
+    /// The maps: the name in these programs, which is one of [`Build::maps`], and the name in the lender's.
+    pub maps: &'static [(&'static str, &'static str)],
+    /// Where the lender takes the lengths of slides of this family's dynamic tables.
+    pub grids: Grids,
+}
+
+/// A part of the lender's settings: for each length of a slide that the tables have, the configuration of one of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Grids {
+    /// The map, by its name in the borrowing programs.
+    pub map: &'static str,
+    /// A map with a u64 that the lender's programs compute from the settings: see [`Settle::computed`].
+    pub computed: &'static str,
+    /// The offset of the first configuration in the map's value.
+    pub at: usize,
+    /// The number of configurations that there is room for.
+    pub most: usize,
+}
+
 /// One way to compile a family's programs.
 pub struct Build {
     /// The pushing programs.
@@ -88,6 +112,8 @@ pub struct Build {
     pub sizes: Vec<MapSize>,
     /// State that is kept of ended objects, whose rows stay until they have aged out.
     pub keeps: Option<Keeps>,
+    /// Maps of another family that its programs use.
+    pub lent: Option<Lent>,
     /// Hooks of the compiled programs that are not for this family.
     pub unused: Vec<Hook>,
 }
@@ -334,6 +360,7 @@ impl Build {
             maps: Vec::new(),
             sizes: Vec::new(),
             keeps: None,
+            lent: None,
             unused: Vec::new(),
         }
     }

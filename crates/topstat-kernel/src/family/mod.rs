@@ -22,7 +22,7 @@ use topstat_engine::ts_tick;
 use topstat_model::Stored;
 use topstat_model::interval::{Each, Interval};
 
-pub use build::{Build, BuildKind, Builds, Entries, Feature, Keeps, MapSize, Probe, Probes, Settle};
+pub use build::{Build, BuildKind, Builds, Entries, Feature, Grids, Keeps, Lent, MapSize, Probe, Probes, Settle};
 pub use constants::{Constant, Constants};
 pub use place::{BankId, TablePlace};
 pub use row::{EventField, EventFormat, FieldAt, Filter, FilterBy, RowColumn, describe};

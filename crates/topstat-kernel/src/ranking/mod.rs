@@ -10,6 +10,7 @@ mod doubts;
 mod ended;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod lent;
 mod load;
 mod merge;
 mod pins;
@@ -45,6 +46,7 @@ use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableS
 use banks::Banks;
 use doubts::Doubts;
 use ended::Ended;
+use lent::SharedGrids;
 use settings::{Locked, SharedSettings};
 use settler::{Settled, Settler};
 use wanted::Wanted;
@@ -74,6 +76,8 @@ pub struct Ranking {
     since: Option<Shared>,
     /// A value that programs compute from the settings: see [`Settle::computed`](crate::family::Settle::computed).
     computed: Option<Shared>,
+    /// See [`Lent::grids`](crate::family::Lent::grids).
+    grids: Option<SharedGrids>,
     /// See the engine's `keep.h`.
     ended: Option<Ended>,
     /// See [`Doubt::refused`](crate::family::Doubt::refused).
@@ -137,6 +141,7 @@ impl Ranking {
             skipped: Skipped::by(&programs, &of.ranked.builds.hooks()),
             reported: ReportedLosses { is_ours: shared.is_none(), by_table: Mutex::default() },
             settings: of.settings(&maps, shared)?,
+            grids: SharedGrids::of(&maps, of.build().lent)?,
             ended: Ended::of(&maps, of.build().keeps)?,
             doubts: Doubts::of(&maps, of.ranked.doubt)?,
             wanted: Wanted::of(of.hooks(), &maps)?,
@@ -250,6 +255,9 @@ impl Ranking {
     /// looked at again, and the programs read the settings as they are.
     pub fn mistrust(&self) -> Result<(), Error> {
         self.settings.announce()?;
+        if let Some(grids) = &self.grids {
+            grids.write(&self.settings.dynamic());
+        }
         for table in &self.of.family.tables() {
             self.banks.distrust(self.of.place(table)?);
         }
@@ -324,6 +332,9 @@ impl Setter for Setting<'_> {
         let place = self.state.of.place(table)?;
         let old = self.state.settings.get(place);
         let switched = old.counts() != to.counts();
+        if let Some(grids) = &self.state.grids {
+            grids.check(&self.state.settings.dynamic_with(place, table.kind, to)?)?;
+        }
         // Usage until now counts by the settings until now.
         if switched || old.period_ms != to.period_ms {
             self.state.settle([place.bank])?;
@@ -336,6 +347,9 @@ impl Setter for Setting<'_> {
             self.state.begin(table, to)?;
         }
         let before = self.state.settings.set(&self.locked, place, table.kind, to)?;
+        if let Some(grids) = &self.state.grids {
+            grids.write(&self.state.settings.dynamic());
+        }
         self.state.changed(place, &before, to);
         if let Some(computed) = &self.state.computed {
             computed.write(0, 0, 0_u64);

@@ -14,8 +14,9 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, MapType};
 
 use topstat_engine::abi::ts_shape;
 
+use super::lent::Borrowed;
 use super::load::Loaded;
-use super::{Attached, RankedFamily, Ranking};
+use super::{Attached, RankedFamily, Ranking, lent};
 use crate::bpffs::{self, Adopted, BUILD, Dir, LINKS, Locked, MAPS, PROGRAMS, Pins, abi_name, abis, build, partial};
 use crate::clock::possible_cpus;
 use crate::hooks::{self, At, Hook};
@@ -52,13 +53,25 @@ pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Er
     }
 }
 
-/// Adopts the pinned state: see [`crate::pinned::adopt`].
+/// Adopts the pinned state: see [`crate::pinned::adopt`]. If the family borrows maps, the lender's state is adopted first.
 pub fn adopt(
     of: &RankedFamily,
     pins: &Pins,
     tables: &[Arc<TableInfo>],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
+    let (state, adopted) = adopt_ranking(of, pins, tables, options)?;
+    Ok((Arc::new(state), adopted))
+}
+
+fn adopt_ranking(
+    of: &RankedFamily,
+    pins: &Pins,
+    tables: &[Arc<TableInfo>],
+    options: &Options,
+) -> Result<(Ranking, Adopted), Error> {
+    let lender = lent::lender(of)?.map(|lender| adopt_ranking(&lender, pins, &[], options)).transpose()?;
+    let lender = lender.as_ref().map(|(state, _)| &state.maps);
     let locked = Locked::make(pins.dir())?;
     if let Some(other) = others(of, locked.dir())?.into_iter().next() {
         return Err(other);
@@ -72,17 +85,17 @@ pub fn adopt(
         found.remove_leftovers()?;
     }
     let (pinned, adopted) = match found {
-        Some(found) if found.fault()?.is_none() => {
+        Some(found) if found.fault()?.is_none() && found.borrows_from(lender)? => {
             let upgraded = found.upgrade(pins)?;
             (found, if upgraded { Adopted::Upgraded } else { Adopted::Found })
         }
-        _ => (Pinned::load(of, (&locked, &abi), pins, tables, options)?, Adopted::Loaded),
+        _ => (Pinned::load(of, (&locked, &abi), pins, tables, options, lender)?, Adopted::Loaded),
     };
     let state = pinned.state()?;
     if adopted != Adopted::Loaded {
         state.mistrust()?;
     }
-    Ok((Arc::new(state), adopted))
+    Ok((state, adopted))
 }
 
 /// An error for each state of the family that is pinned with another ABI.
@@ -209,6 +222,11 @@ impl Pinned {
         })
     }
 
+    /// Whether its borrowed maps are the lender's. They are not if the lender was loaded anew.
+    fn borrows_from(&self, lender: Option<&Maps>) -> Result<bool, Error> {
+        Borrowed::from(self.of.build().lent, lender)?.are(&self.maps()?)
+    }
+
     /// The link at a hook, and its program's id, if the program is attached and can be replaced.
     fn link(&self, hook: &Hook) -> Result<Option<(Link, u32)>, Error> {
         let Some(links) = self.dir.dir(LINKS)? else { return Ok(None) };
@@ -304,19 +322,20 @@ impl Pinned {
         pins: &Pins,
         tables: &[Arc<TableInfo>],
         options: &Options,
+        lender: Option<&Maps>,
     ) -> Result<Self, Error> {
         let name = &of.family.name;
         if abi.find(name)?.is_some() {
             locked.remove_family(abi, name, &mut Vec::new())?;
         }
-        let (loaded, _) = Loaded::afresh(of, tables, options, true)?;
+        let (loaded, _) = Loaded::afresh(of, tables, options, true, lender)?;
         locked.make_family(abi, name, |dir| Self::new(of, dir).fill(&loaded, pins, tables))?;
         let named = abi.dir(name)?.map(|dir| Self::new(of, dir));
         named.ok_or_else(|| unusable(&abi.path_of(name), &"somebody has removed it"))
     }
 
     fn fill(&self, loaded: &Loaded, pins: &Pins, tables: &[Arc<TableInfo>]) -> Result<(), Error> {
-        self.pin_maps(&loaded.object)?;
+        self.pin_maps(loaded)?;
         for hook in self.of.hooks().iter().filter(|hook| hook.comes_and_goes()) {
             self.keep_ready(loaded, hook)?;
         }
@@ -345,10 +364,15 @@ impl Pinned {
                 bpf::leave_out(&mut object, &hook.enter())?;
             }
         }
-        let loaded = Loaded::new(&self.of, object, true)?;
+        let borrowed = made.lent.map(|lent| {
+            Borrowed::of(lent, |own, _| {
+                self.map(own)?.ok_or_else(|| unusable(&self.dir.path_of(MAPS).join(file_of(own)), &"it is no map"))
+            })
+        });
+        let loaded = Loaded::new(&self.of, object, true, borrowed.transpose()?.unwrap_or_default())?;
         // From here until the end the state has no build: a process that finds it without one upgrades it again.
         self.dir.remove_tree(BUILD, &mut Vec::new())?;
-        self.pin_maps(&loaded.object)?;
+        self.pin_maps(&loaded)?;
         for ((hook, link), is_needed) in hooks.iter().zip(links).zip(needed) {
             match (hook.at, link) {
                 (_, None) if !is_needed => self.keep_ready(&loaded, hook)?,

@@ -152,11 +152,19 @@ impl SharedSettings {
     ) -> Result<TableSettings, Error> {
         let before = self.get(place);
         let old = self.config(place);
+        let config = self.configured(&old, kind, to)?;
+        // The epoch is written last: a reader that reads it first sees its slide and clock, or later ones. Slides of another
+        // length have numbers far from the numbers to come.
+        self.memory.write(0, Self::offset(place), ts_config { epoch: old.epoch, ..config });
+        self.memory.write(0, Self::offset(place) + offset_of!(ts_config, epoch), config.epoch);
+        self.set_quiet(place.bank);
+        self.tell(locked);
+        Ok(before)
+    }
+
+    /// The configuration of a table that has these settings. `old`: its present one.
+    fn configured(&self, old: &ts_config, kind: TableType, to: &TableSettings) -> Result<ts_config, Error> {
         let epoch = if to.period_ms == old.period_ms && old.epoch != 0 { old.epoch } else { next_epoch(old.epoch) };
-        let kind = match kind {
-            TableType::Dynamic => TS_DYNAMIC,
-            TableType::Static => TS_STATIC,
-        };
         let switches = [
             (to.enabled, TS_SWITCH_TABLE),
             (to.sample_enabled, TS_SWITCH_SAMPLE),
@@ -165,16 +173,35 @@ impl SharedSettings {
         ];
         let switches = switches.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, switch)| all | switch);
         let enabled = switches & TS_SWITCH_ALL == TS_SWITCH_ALL;
-        let config = topstat_engine::config(to.period_ms, to.order_ms(), kind, enabled, epoch, self.hz)
+        let config = topstat_engine::config(to.period_ms, to.order_ms(), number_of(kind), enabled, epoch, self.hz)
             .map_err(|e| Error::Option(e.to_string()))?;
-        let config = ts_config { switches, delay_ms: to.delay_ms, raised_ms: to.raised_ms, ..config };
-        // The epoch is written last: a reader that reads it first sees its slide and clock, or later ones. Slides of another
-        // length have numbers far from the numbers to come.
-        self.memory.write(0, Self::offset(place), ts_config { epoch: old.epoch, ..config });
-        self.memory.write(0, Self::offset(place) + offset_of!(ts_config, epoch), config.epoch);
-        self.set_quiet(place.bank);
-        self.tell(locked);
-        Ok(before)
+        Ok(ts_config { switches, delay_ms: to.delay_ms, raised_ms: to.raised_ms, ..config })
+    }
+
+    /// The configurations of all dynamic tables, once this table has these settings.
+    pub fn dynamic_with(
+        &self,
+        place: TablePlace,
+        kind: TableType,
+        to: &TableSettings,
+    ) -> Result<Vec<ts_config>, Error> {
+        let of = |other: TablePlace| {
+            let config = self.config(other);
+            if other == place { self.configured(&config, kind, to) } else { Ok(config) }
+        };
+        let configs = self.places().map(of).collect::<Result<Vec<_>, _>>()?;
+        Ok(configs.into_iter().filter(|config| config.type_ == TS_DYNAMIC).collect())
+    }
+
+    /// The configurations of all dynamic tables.
+    pub fn dynamic(&self) -> Vec<ts_config> {
+        self.places().map(|place| self.config(place)).filter(|config| config.type_ == TS_DYNAMIC).collect()
+    }
+
+    fn places(&self) -> impl Iterator<Item = TablePlace> {
+        (0..)
+            .zip(&self.banks)
+            .flat_map(|(bank, tables)| tables.iter().map(move |table| TablePlace { bank: BankId(bank), table: *table }))
     }
 
     /// Whether a table with these settings uses the clock of nanoseconds.
@@ -204,6 +231,14 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // Unlocking can't fail for a descriptor that holds the lock.
         let _ = self.shared.map(|shared| rustix::fs::flock(shared, FlockOperation::Unlock));
+    }
+}
+
+/// The engine's number of a type.
+fn number_of(kind: TableType) -> u32 {
+    match kind {
+        TableType::Dynamic => TS_DYNAMIC,
+        TableType::Static => TS_STATIC,
     }
 }
 

@@ -9,6 +9,7 @@ use libbpf_rs::{MapCore as _, OpenObject};
 use topstat_engine::abi::{ts_census, ts_shape};
 
 use super::banks::{Banks, bank_size};
+use super::lent::SharedGrids;
 use super::settings::SharedSettings;
 use crate::bpf::{self, Shared};
 use crate::family::{BankId, Build, BuildKind, Constant, Family, Kind, Ranked, SampleInfo, TablePlace};
@@ -205,6 +206,11 @@ impl RankedFamily {
             let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
             let to = TableSettings { enabled: tables.contains(table), period_ms, delay_ms, ..TableSettings::default() };
             settings.set(&locked, place, table.kind, &to)?;
+        }
+        if let Some(grids) = SharedGrids::of(maps, self.build().lent)? {
+            let tables = settings.dynamic();
+            grids.check(&tables)?;
+            grids.write(&tables);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd as _;
 
-use libbpf_rs::{Map, MapCore as _, Object, OpenObject};
+use libbpf_rs::{MapCore as _, MapHandle, OpenObject};
 
 use super::{NEW, Pinned, cannot_pin, file_of, is_kept};
 use crate::bpffs::{BUILD, LINKS, MAPS, PROGRAMS};
@@ -34,25 +34,16 @@ impl Pinned {
     }
 
     /// Pins the maps that are not pinned yet.
-    pub(super) fn pin_maps(&self, object: &Object) -> Result<(), Error> {
-        let own = self.of.hooks();
-        let others: Vec<_> =
-            self.of.ranked.builds.hooks().into_iter().chain(self.of.build().unused.iter().cloned()).collect();
-        // These maps are not made: see RankedFamily::open().
-        let left_out = |name: &str| {
-            let is_its = |hook: &&Hook| hook.at == At::Gate && hook.gate() == name;
-            others.iter().any(|hook| is_its(&hook)) && !own.iter().any(|hook| is_its(&hook))
+    pub(super) fn pin_maps(&self, loaded: &Loaded) -> Result<(), Error> {
+        let pin = |name: &str, map: &MapHandle| match is_kept(name) && self.map(name)?.is_none() {
+            true => self.pin_map(map, name),
+            false => Ok(()),
         };
-        for map in object.maps() {
-            let name = map.name().to_string_lossy().into_owned();
-            if is_kept(&name) && !left_out(&name) && self.map(&name)?.is_none() {
-                self.pin_map(&map, &name)?;
-            }
-        }
-        Ok(())
+        loaded.own_maps()?.iter().try_for_each(|(name, map)| pin(name, map))?;
+        loaded.borrowed.maps().try_for_each(|(name, map)| pin(name, map))
     }
 
-    fn pin_map(&self, map: &Map<'_>, name: &str) -> Result<(), Error> {
+    fn pin_map(&self, map: &MapHandle, name: &str) -> Result<(), Error> {
         let maps = self.dir.make(MAPS)?;
         maps.remove_tree(file_of(name), &mut Vec::new())?;
         maps.pin(map.as_fd(), file_of(name)).map_err(|e| cannot_pin(&maps.path_of(file_of(name)), &e))
