@@ -186,6 +186,7 @@ static noinline __maybe_unused void host_storage_free_all(struct host_storage *s
 #define host_item(name, i) ((i) < ARRAY_SIZE(name) ? &(name)[i] : NULL)
 #define HOST_PER_CPU(name, stored) static DEFINE_PER_CPU_ALIGNED(stored, name) __maybe_unused
 #define host_on(name, cpu) ((cpu) < nr_cpu_ids ? per_cpu_ptr(&(name), (cpu)) : NULL)
+#define HOST_LENT(type, name) static type name
 #define HOST_WORD(name) static u64 name
 
 #define host_cpu() ((u32)smp_processor_id())

@@ -253,8 +253,8 @@ struct tt_field {
 };
 
 /*
- * The field at *at; advances *at to the next field. After the last field it returns fields of the kind TT_FIELD_NONE. A container is
- * a text, which is valid until the next call of tt_field() or tt_field_put() with this text.
+ * The field at *at; advances *at to the next field. After the last field it returns fields of the kind TT_FIELD_NONE. A container
+ * is a text, which is valid until the next call of tt_field() or tt_field_put() with this text.
  */
 struct tt_field tt_field(struct tt_text *text, const struct topstat_row *row, size_t *at);
 void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_field *field);

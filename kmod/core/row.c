@@ -91,8 +91,8 @@ void topstat_row_text(struct topstat_row *row, const char *text, size_t most)
 EXPORT_SYMBOL_GPL(topstat_row_text);
 
 /*
- * The path of a control group, in the reader's cgroup namespace. A row has it in two fields, the second time from `text`. NULL: there
- * is no memory, the cgroup was removed, or the kernel has no function for modules that finds it.
+ * The path of a control group, in the reader's cgroup namespace. A row has it in two fields, the second time from `text`. NULL:
+ * there is no memory, the cgroup was removed, or the kernel has no function for modules that finds it.
  */
 static const char *path_of(struct tt_text *text, u64 id)
 {

@@ -242,7 +242,7 @@ fn a_socket_without_a_peer_shows_its_port() {
     let row = [ip("10.0.0.1"), n(5353), ip("0.0.0.0"), n(0), n(10)];
     let snapshot = reading(&app.data[table].meta.clone(), &[(800_000_000, &row)], 0);
     app.read(table, Ok(snapshot));
-    assert_eq!(app.panel(Panel::Network, 1).lines[0].more, ":5353");
+    assert_eq!(app.panel(Panel::Network, 10).lines[0].more, ":5353");
 }
 
 #[test]
