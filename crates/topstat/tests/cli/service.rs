@@ -141,7 +141,7 @@ fn what_is_installed_is_whole_and_can_be_removed() {
         "share/doc/topstat/dist/topstat.toml",
         "share/doc/topstat/docs/daemon.md",
         "share/doc/topstat/docs/view.md",
-        "share/doc/topstat/docs/pictures/overview.svg",
+        "share/doc/topstat/docs/pictures/first-120x40-dark.svg",
         "share/doc/topstat/families/inet/README.md",
     ] {
         let path = scratch.0.join("usr").join(path);
