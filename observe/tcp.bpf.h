@@ -3,6 +3,7 @@
 #ifndef TOPSTAT_TCP_BPF_H
 #define TOPSTAT_TCP_BPF_H
 
+#include "observe/record_ring.h"
 #include "observe/stamp.h"
 
 /* When the connection last received data, in jiffies. */
@@ -54,6 +55,17 @@ static __always_inline u64 tcp_received(struct sock *sk, struct tcp_sock *tp, u3
 	ts_rmb();
 	flags = ts_read(sk->__sk_common.skc_flags);
 	return bytes - (bytes && (locked || flags >> bpf_core_enum_value(enum sock_flags, SOCK_DONE) & 1));
+}
+
+/* `has_lock`: the caller holds the connection's lock. */
+static __always_inline void tcp_counts(struct records_counts *now, struct sock *sk, struct tcp_sock *tp, u32 has_lock)
+{
+	now->bytes[0] = tcp_received(sk, tp, has_lock);
+	now->bytes[1] = tp->bytes_sent;
+	now->packets[0] = tp->segs_in;
+	now->packets[1] = tp->segs_out;
+	now->resent = tp->total_retrans;
+	now->pad = 0;
 }
 
 #endif /* TOPSTAT_TCP_BPF_H */

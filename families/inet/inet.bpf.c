@@ -35,7 +35,7 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 		host_call(inet_no_memory(sk, tp));
 		return NULL;
 	}
-	inet_counts(&now, sk, tp, 1);
+	tcp_counts(&now, sk, tp, 1);
 	return inet_object_own(o, (u64)sk, &now) ? o : NULL;
 }
 
@@ -107,7 +107,7 @@ static __noinline int inet_record(struct sock *sk, struct tcp_sock *tp, struct i
 		inet_begin(sk, o);
 	c = &inet_config(o->sample)[INET_PPS];
 	tag = inet_tag(c, o->sample);
-	inet_counts(&counts, sk, tp, 1);
+	tcp_counts(&counts, sk, tp, 1);
 	counts.packets[INET_RX] -= newest;
 	counts.packets[INET_TX] -= resent;
 	counts.resent -= resent;
@@ -162,7 +162,7 @@ static __noinline int inet_finish(struct sock *sk, struct tcp_sock *tp, struct i
 	if (!sk || !tp || !o)
 		return 0;
 	inet_taken(&was, o);
-	inet_counts(&now, sk, tp, 1);
+	tcp_counts(&now, sk, tp, 1);
 	inet_take(o, &was, &now, &more, INET_ALL);
 	sample = o->sample;
 	if (sample > INET_TCP_V6 || !obs_begin(&x, sample, &o->object))
@@ -341,7 +341,7 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 	bpf_seq_write(seq, &found, sizeof(found));
 	/* Also for a listener: its own address in `self` tells it from a copy. */
 	if (tp && !o->object.self) {
-		inet_counts(&now, sk, tp, 1);
+		tcp_counts(&now, sk, tp, 1);
 		inet_object_init(o, (u64)sk, &now);
 	}
 	inet_owner(o, task);

@@ -207,18 +207,6 @@ struct inet_settings {
 	struct ts_config guest[INET_GUESTS];
 };
 
-/* The number of the ring with records for a guest. */
-TS_INLINE u32 inet_guest_ring(const struct inet_settings *s, u32 sample, u32 guest)
-{
-	const struct ts_config *g = &s->guest[guest & (INET_GUESTS - 1)], *c = s->config[sample & (INET_TCP_SAMPLES - 1)];
-	u32 table;
-
-	for (table = 0; table < RECORDS_TABLES; table++)
-		if (ts_read(c[table].slide) == ts_read(g->slide) && ts_read(c[table].precise) == ts_read(g->precise))
-			return table;
-	return RECORDS_TABLES + guest;
-}
-
 /* The description of a socket. */
 struct inet_about {
 	struct process_who owner;

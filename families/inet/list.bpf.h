@@ -9,7 +9,6 @@
 #define TOPSTAT_INET_LIST_H
 
 #include "inet.bpf.h"
-#include "listed.h"
 
 HOST_STORAGE(active, sk, u64);
 /* Connections whose counters may have grown since a reader of the family net took differences. Empty while that family is not loaded. */
@@ -117,7 +116,7 @@ static __noinline int inet_no_memory(struct sock *sk, struct tcp_sock *tp)
 
 	if (!sk || !tp)
 		return 0;
-	inet_counts(&all, sk, tp, 1);
+	tcp_counts(&all, sk, tp, 1);
 	inet_refuse(inet_sample_of_sock(sk), &all);
 	return host_nothing();
 }

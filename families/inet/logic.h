@@ -11,6 +11,7 @@
 
 HOST_STATE(inet, INET_SAMPLES, INET_SAMPLES);
 HOST_STORAGE(objects, sk, struct inet_object);
+#include "guest.h"
 #ifdef TS_KEEPS
 HOST_KEPT(struct inet_kept, INET_KEPT_SAMPLES, INET_KEPT_TABLES);
 #endif
@@ -58,12 +59,6 @@ TS_INLINE void inet_taken_from(struct inet_object *o, const struct records_count
 	o->tcp.taken[1] = now->bytes[1];
 	o->tcp.taken_segments = (u64)now->packets[1] << 32 | now->packets[0];
 	o->tcp.taken_resent = now->resent;
-}
-
-/* Whether the storage is this socket's own object, and not a copy. */
-TS_INLINE int inet_object_is_own(const struct inet_object *o)
-{
-	return ts_read(o->object.self) == (u64)(unsigned long)o;
 }
 
 /*

@@ -49,17 +49,6 @@ static __always_inline u64 inet_active(const struct ts_config *c, u32 last)
 	return c->precise ? 0 : now - (u32)((u32)now - last);
 }
 
-/* `has_lock`: the caller holds the connection's lock. */
-static __always_inline void inet_counts(struct records_counts *now, struct sock *sk, struct tcp_sock *tp, u32 has_lock)
-{
-	now->bytes[0] = tcp_received(sk, tp, has_lock);
-	now->bytes[1] = tp->bytes_sent;
-	now->packets[0] = tp->segs_in;
-	now->packets[1] = tp->segs_out;
-	now->resent = tp->total_retrans;
-	now->pad = 0;
-}
-
 /*
  * The counters of the object at this address, which may be stale, and the time of its last activity, in jiffies. False: no object
  * is there.

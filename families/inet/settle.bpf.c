@@ -319,7 +319,7 @@ static __noinline int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct
 	inet_taken(&was, o);
 	tables = inet_takes(sk, o, sample, INET_PPS) | inet_takes(sk, o, sample, INET_BPS) |
 		 inet_takes(sk, o, sample, INET_RETRANS);
-	inet_counts(&now, sk, tp, s->has_lock);
+	tcp_counts(&now, sk, tp, s->has_lock);
 	s->last = tcp_last_active(tp);
 	s->now = now;
 	inet_take(o, &was, &now, &s->more, tables);

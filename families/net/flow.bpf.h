@@ -4,7 +4,7 @@
 #define TOPSTAT_NET_FLOW_H
 
 #include "logic.h"
-#include "../inet/listed.h"
+#include "../inet/guest.h"
 #include "observe/process.bpf.h"
 #include "observe/tcp.bpf.h"
 
@@ -37,18 +37,6 @@ enum net_looks {
 	NET_BY_READER, /* a snapshot settles, without the lock */
 };
 
-/* Read the current counters. Returns the time of the last activity (jiffies). */
-static __always_inline u32 net_find(struct records_counts *now, struct sock *sk, struct tcp_sock *tp, u32 how)
-{
-	now->bytes[NET_RX] = tcp_received(sk, tp, how != NET_BY_READER);
-	now->bytes[NET_TX] = tp->bytes_sent;
-	now->packets[NET_RX] = tp->segs_in;
-	now->packets[NET_TX] = tp->segs_out;
-	now->resent = tp->total_retrans;
-	now->pad = 0;
-	return tcp_last_active(tp);
-}
-
 /* Exclude the counters so far. Before the first look at the connection. */
 static __noinline int net_see(struct net_flow *f, struct sock *sk, struct tcp_sock *tp, u32 how)
 {
@@ -56,7 +44,7 @@ static __noinline int net_see(struct net_flow *f, struct sock *sk, struct tcp_so
 
 	if (!f || !sk || !tp)
 		return 0;
-	net_find(&now, sk, tp, how);
+	tcp_counts(&now, sk, tp, how != NET_BY_READER);
 	f->seen.rx = now.bytes[NET_RX];
 	f->seen.tx = now.bytes[NET_TX];
 	f->seen.in = now.packets[NET_RX];
@@ -175,20 +163,19 @@ static __always_inline int net_is_silent(struct sock *sk, u32 last)
 	return sk->__sk_common.skc_state == TCP_ESTABLISHED && stamp_is_before(last, now - silent, now);
 }
 
-/* Whether the storage of inet is this connection's, and not a copy of its listener's. */
-static __always_inline int net_is_inets_own(const struct inet_object *o)
+/* The object of inet that has the connection's records. */
+static __always_inline struct inet_object *net_recorded(struct sock *sk)
 {
-	return ts_read(o->object.self) == (u64)(unsigned long)o;
+	struct inet_object *o = host_of(conns, sk, sk);
+
+	return o && inet_object_is_own(o) ? o : NULL;
 }
 
 /* Take a silent connection off the list of active ones; or leave it there, if it has spoken since it was found silent. */
-static __always_inline void net_leave(struct sock *sk, u32 last)
+static __always_inline void net_leave(struct sock *sk, struct inet_object *o, u32 last)
 {
-	struct inet_object *o = host_of(conns, sk, sk);
 	u64 listed;
 
-	if (!o || !net_is_inets_own(o))
-		return;
 	if (net_is_silent(sk, last)) {
 		if (!inet_leaves(o, INET_GUEST_LISTED, INET_GUEST_LEAVING))
 			return;
@@ -203,9 +190,8 @@ static __always_inline void net_leave(struct sock *sk, u32 last)
 }
 
 /* Copy the records of a connection for a grid to `all->ring`. */
-static __noinline int net_records(struct net_batches *all, struct sock *sk, u32 grid)
+static __noinline int net_records(struct net_batches *all, struct inet_object *o, u32 grid)
 {
-	struct inet_object *o = sk ? host_of(conns, sk, sk) : NULL;
 	const struct ts_config *c = &lender.guest[ts_bound(grid, INET_GUESTS - 1)];
 	u64 at, rings, head[2], tag;
 	u32 ring, sample, i;
@@ -213,7 +199,7 @@ static __noinline int net_records(struct net_batches *all, struct sock *sk, u32 
 	if (!all)
 		return 0;
 	all->ring.slide = 0;
-	if (!o || !net_is_inets_own(o))
+	if (!o)
 		return 0;
 	sample = ts_bound(o->sample, INET_TCP_V6);
 	ring = inet_guest_ring(&lender, sample, grid);
@@ -249,26 +235,28 @@ static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_
 {
 	struct net_cpu *cpu = host_on(batches, host_cpu());
 	struct net_batches *all = cpu ? net_claim(cpu) : NULL;
+	struct inet_object *o = net_recorded(sk);
 	u32 last, grid;
 
 	if (!all)
 		return 0;
-	net_records(all, sk, 0);
-	last = net_find(&all->now, sk, tp, how); /* R3 */
+	net_records(all, o, 0);
+	tcp_counts(&all->now, sk, tp, how != NET_BY_READER); /* R3 */
+	last = tcp_last_active(tp);
 	if (net_take(f, all)) {
 		for (grid = 0; grid < INET_GUESTS; grid++) {
 			if (grid) {
 				if (!lender.guest[grid].enabled)
 					break;
-				net_records(all, sk, grid);
+				net_records(all, o, grid);
 			}
 			net_spread(all, f, grid, last);
 			net_spend(all, f);
 		}
 	}
 	ts_release(&all->claim);
-	if (how != NET_BY_HOOK)
-		net_leave(sk, last);
+	if (o && how != NET_BY_HOOK)
+		net_leave(sk, o, last);
 	return 1;
 }
 

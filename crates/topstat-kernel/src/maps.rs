@@ -53,16 +53,19 @@ impl Maps {
 
     /// Any of the maps, by the end of its name in eBPF objects.
     pub fn named(&self, name: &str) -> Option<&MapHandle> {
+        self.all().find(|(own, _)| *own == name).map(|(_, map)| map)
+    }
+
+    /// All maps, by the ends of their names in eBPF objects.
+    fn all(&self) -> impl Iterator<Item = (&str, &MapHandle)> {
         let common = [&self.banks, &self.settings, &self.census, &self.constants, &self.objects];
-        let found = Self::NAMES.into_iter().zip(common).find(|(own, _)| *own == name);
-        found.map(|(_, map)| map).or_else(|| self.get(name))
+        let further = self.further.iter().map(|(name, map)| (name.as_str(), map));
+        Self::NAMES.into_iter().zip(common).chain(further)
     }
 
     /// Makes programs that are about to be loaded use these maps. Maps that the programs lack are left out.
     pub fn share(&self, object: &mut OpenObject) -> Result<(), Error> {
-        let common = [&self.banks, &self.settings, &self.census, &self.constants, &self.objects];
-        let further = self.further.iter().map(|(name, map)| (name.as_str(), map));
-        for (name, map) in Self::NAMES.into_iter().zip(common).chain(further) {
+        for (name, map) in self.all() {
             if object.maps().any(|m| m.name().to_string_lossy().ends_with(name)) {
                 bpf::reuse(object, name, map)?;
             }

@@ -13,7 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use topstat_live::cgroup::Group;
 use topstat_live::drops;
 use topstat_live::netns::Netns;
-use topstat_live::role::{self, say, told};
+use topstat_live::role::{self, name, say, told};
 use topstat_live::{Role, Scratch};
 use topstat_load::{Config, Dist, Family, Limits, Load, Plan, Proto};
 
@@ -117,11 +117,6 @@ fn start_in_role(all: &Group, name: &str, role: &str, arguments: &[&str]) -> Run
     role.tell("begin");
     role.expect("begun");
     Running { _role: role, _group: group }
-}
-
-/// topstat shows the name of a process.
-pub fn name(comm: &str) {
-    role::name(comm);
 }
 
 /// Plays a part of the load until its input ends; `None`: the role is not one of the load.

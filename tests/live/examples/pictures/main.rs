@@ -34,7 +34,7 @@ const INTERVAL_S: &str = "0.5";
 fn main() -> ExitCode {
     if let Some((role, arguments)) = role::own() {
         if role == "topstat" {
-            demo::name("topstat");
+            role::name("topstat");
             let line = std::iter::once("topstat").chain(arguments.iter().map(String::as_str)).map(Into::into);
             return topstat::run(line, &mut topstat::Kernel, &mut topstat::SystemConsole::default()).into();
         }

@@ -1,10 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* How readers take connections off the lists of active ones: see `listed` of struct inet_object. */
-#ifndef TOPSTAT_INET_LISTED_H
-#define TOPSTAT_INET_LISTED_H
+/* For the programs of inet and of its guest, the family net: rings of connections, and how readers take connections off their lists. */
+#ifndef TOPSTAT_INET_GUEST_H
+#define TOPSTAT_INET_GUEST_H
 
-#include "observe/host.h"
+#include "observe/records.h"
 #include "inet.h"
+
+/* The number of the ring with records for a guest. */
+TS_INLINE u32 inet_guest_ring(const struct inet_settings *s, u32 sample, u32 guest)
+{
+	const struct ts_config *c = s->config[sample & (INET_TCP_SAMPLES - 1)];
+	u32 table;
+
+	for (table = 0; table < RECORDS_TABLES; table++)
+		if (records_are_alike(&c[table], &s->guest[guest & (INET_GUESTS - 1)]))
+			return table;
+	return RECORDS_TABLES + guest;
+}
+
+/* Whether the storage is this socket's own object, and not a copy. */
+TS_INLINE int inet_object_is_own(const struct inet_object *o)
+{
+	return ts_read(o->object.self) == (u64)(unsigned long)o;
+}
 
 /*
  * A reader has found the connection silent: take one step to take it off a list. Returns whether that was the last step, after which
@@ -23,4 +41,4 @@ TS_INLINE int inet_leaves(struct inet_object *o, u64 listed, u64 leaving)
 	return now - (u32)was >= host_jiffies_of_ms(INET_CELL_MS) && ts_cas(&o->listed, was, others | now);
 }
 
-#endif /* TOPSTAT_INET_LISTED_H */
+#endif /* TOPSTAT_INET_GUEST_H */
