@@ -13,7 +13,7 @@ use crate::evidence::{self, Judged};
 use crate::gate::{Gate, Inputs, Report};
 use crate::guests;
 use crate::known::Known;
-use crate::parts::{FRESH, GUESTS, LIVE, Part, SOURCES, keep, kept};
+use crate::parts::{FRESH, FRESH_TAGS, GUESTS, LIVE, Part, SOURCES, keep, kept};
 use crate::table::{Row, say, table};
 
 /// How long all of it takes on two cores, about.
@@ -85,9 +85,9 @@ const PIECES: [Piece; 19] = [
         Run::Plain(&["make", "--no-print-directory", "kmod-patch", "KERNEL=6.1", "KUNIT=1"]),
     ),
     piece("vm-runner", 0, GUESTS, Run::Plain(&["make", "--no-print-directory", "vm-test"])),
-    // On Debian 12 what the gate runs there; on Debian 13 all live cases.
+    // The kernel is this one, on which the piece `live` runs all cases.
     piece("fresh-12", 0, FRESH, Run::Gate(Part::Fresh)),
-    piece("fresh-13", 0, FRESH, Run::Plain(&["scripts/fresh", "13"])),
+    piece("fresh-13", 0, FRESH, Run::Plain(&["env", FRESH_TAGS, "scripts/fresh", "13"])),
     piece("readers", 0, READERS, Run::Plain(&["make", "--no-print-directory", "readers"])),
     piece("fuzz", 5, FUZZED, Run::Plain(&["make", "--no-print-directory", "fuzz", "SECONDS=$S"])),
     piece("soak", 8, LIVE, Run::Plain(&["make", "--no-print-directory", "soak", "SECONDS=$S"])),

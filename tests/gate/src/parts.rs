@@ -133,6 +133,9 @@ pub const MODULE: Inputs<'_> = Inputs {
 pub const FRESH: Inputs<'_> =
     Inputs { packages: &[], paths: &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/clang.rs"] };
 
+/// On another Debian with this kernel: live tests run only where its compilers and tools can make a difference.
+pub const FRESH_TAGS: &str = "TOPSTAT_LIVE_TAGS=distribution";
+
 /// What the tests of one package depend on.
 fn package<'a>(name: &'a [&'a str; 1]) -> Inputs<'a> {
     Inputs { packages: name, paths: &[] }
@@ -286,8 +289,8 @@ fn live(gate: &Gate) -> Result<Report> {
 fn fresh(gate: &Gate) -> Result<Report> {
     let mut command = Command::new("make");
     command.args(["--no-print-directory", "fresh", "FRESH=12"]);
-    // The kernel is this one. Live tests run only where another Debian's compilers and tools can make a difference.
-    command.env("TOPSTAT_LIVE_TAGS", "distribution");
+    let (name, tags) = FRESH_TAGS.split_once('=').expect("a variable and its value");
+    command.env(name, tags);
     let ran = gate.run("fresh", command)?;
     let mut report = Report::default();
     let (outcome, broke) = match ran.succeeded() {

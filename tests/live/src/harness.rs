@@ -26,13 +26,13 @@ use crate::{daemon, need, netns, pace, role, watch};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// Behaviour that depends on the kernel: each kind of socket and owner is counted, tasks are counted, and programs can be
-    /// attached, detached and replaced. Not tests that assert a cost in real time: an emulated CPU says nothing about it.
+    /// attached, detached and replaced. On the oldest and the newest kernel, and on the newest of aarch64. Not tests that
+    /// assert a cost in real time: an emulated CPU says nothing about it.
     EveryKernel,
-    /// One test for each way in which kernels differ: these run on other kernels before a change may land. `make test-all`
-    /// runs all other tests on other kernels.
+    /// One test for each way in which kernels differ: these run on other kernels before a change may land, and on the
+    /// kernels between the oldest and the newest.
     Gate,
-    /// As [`EveryKernel`](Tag::EveryKernel), for the oldest and the newest kernel only: the kernels between them that count
-    /// alike have shown no difference so far.
+    /// As [`EveryKernel`](Tag::EveryKernel), but not on aarch64.
     OuterKernels,
     /// Results that are computed from counts, by code that does not depend on the kernel: on one kernel, the oldest that
     /// supports all of topstat.
