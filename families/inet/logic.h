@@ -91,7 +91,7 @@ TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct rec
  */
 #define INET_AWAIT 2000
 
-TS_NOINLINE int inet_object_await(struct inet_object *o)
+TS_GLOBAL_FN int inet_object_await(struct inet_object *o)
 {
 	u32 i;
 

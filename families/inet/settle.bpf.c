@@ -22,6 +22,7 @@ struct inet_settling {
 	struct ts_window window;
 	struct records_counts now, more; /* of the connection that is being settled */
 	u64 value[RECORDS_TABLES];
+	u64 untaken[TS_PARTS], given[TS_PARTS]; /* the difference in one table, and what of it has been added to slides */
 	u32 last; /* its last activity, in jiffies */
 	u32 cpu; /* the CPU that has made its newest record */
 	u32 known; /* tables, by bit, whose value is known */
@@ -170,25 +171,56 @@ static __always_inline void inet_keep_time(struct inet_settling *s)
 		inet_now(s);
 }
 
+/* The shares of an age in a table. */
+static __always_inline u64 *inet_share_at(struct inet_shares *h, u32 sample, u32 table, u32 age)
+{
+	u32 at = host_item_at(table, RECORDS_TABLES, sizeof(h->share[0][0])) + host_item_at(age, TS_SLIDES + 2, sizeof(h->share[0][0][0]));
+
+	return (void *)((char *)h->share[ts_bound(sample, INET_TCP_V6)] + at);
+}
+
+/*
+ * Add the share of the slide of this age in the difference to the amounts `ago` slides before the present one. (A function, for inlined
+ * in a loop it would be half of all that the verifier has to process.)
+ */
+TS_GLOBAL_FN int inet_share(struct inet_settling *s, struct inet_shares *h, u32 of, u32 age, u32 ago)
+{
+	u64 rx, tx, *share;
+
+	if (!s || !h)
+		return 0;
+	rx = records_share(&s->window, age, 0, s->untaken[0], &s->given[0]);
+	tx = records_share(&s->window, age, 1, s->untaken[1], &s->given[1]);
+	if (ago > TS_SLIDES)
+		return 0;
+	share = inet_share_at(h, of / TS_BANK_TABLES, of % TS_BANK_TABLES, ago);
+	share[0] += rx;
+	share[1] += tx;
+	return 0;
+}
+
 /* The value in one table, and the shares of its slides in the difference. */
 TS_GLOBAL_FN int inet_value(struct record_ring *g, u32 sample, u32 table)
 {
 	struct inet_settling *s = inet_settling();
-	u64 given[TS_PARTS] = {}, untaken[TS_PARTS], part[TS_PARTS], *share, behind, ago;
+	u64 *share, behind;
 	struct inet_shares *h;
 	struct ts_value value;
 	struct ts_config *c;
 	struct ts_tick *tick;
-	u32 cpu, age, i;
+	u32 cpu, age, marks, i;
 
 	if (!g || !s || sample >= INET_TCP_SAMPLES || table >= RECORDS_TABLES)
 		return 0;
+	/* Once more, for the verifier: clang may use the numbers before it has compared them. */
+	sample = ts_bound(sample, INET_TCP_V6);
+	table = ts_bound(table, TS_BANK_TABLES - 1);
 	c = &settings.config[sample][table];
 	tick = &s->tick[sample][table];
-	untaken[0] = inet_more_of(&s->more, table, 0);
-	untaken[1] = inet_more_of(&s->more, table, 1);
+	s->untaken[0] = inet_more_of(&s->more, table, 0);
+	s->untaken[1] = inet_more_of(&s->more, table, 1);
 	/* Most connections send nothing again: their window in that table need not be made. */
-	if (!(untaken[0] | untaken[1]) && records_are_still(g, &s->now, table, inet_tag(c, sample))) {
+	if (!(s->untaken[0] | s->untaken[1]) && records_are_still(g, &s->now, table, inet_tag(c, sample))) {
 		s->value[table] = 0;
 		s->known |= 1U << table;
 		return 0;
@@ -204,7 +236,7 @@ TS_GLOBAL_FN int inet_value(struct record_ring *g, u32 sample, u32 table)
 	}
 	s->value[table] = value.value;
 	s->known |= 1U << table;
-	if (!(untaken[0] | untaken[1]) || !c->enabled || !ts_same_epoch(s->window.slide, tick->slide))
+	if (!(s->untaken[0] | s->untaken[1]) || !c->enabled || !ts_same_epoch(s->window.slide, tick->slide))
 		return 0;
 	cpu = s->cpu;
 	h = bpf_map_lookup_elem(&shares, &cpu);
@@ -212,20 +244,15 @@ TS_GLOBAL_FN int inet_value(struct record_ring *g, u32 sample, u32 table)
 		return 0;
 	h->used = 1;
 	behind = tick->slide > s->window.slide ? tick->slide - s->window.slide : 0;
-	for (age = 0; age <= TS_SLIDES; age++) {
-		part[0] = records_share(&s->window, age, 0, untaken[0], &given[0]);
-		part[1] = records_share(&s->window, age, 1, untaken[1], &given[1]);
-		ago = behind + age;
-		if (!(part[0] | part[1]) || ago > TS_SLIDES)
-			continue;
-		share = (void *)((char *)h->share[sample][table] + host_item_at(ago, TS_SLIDES + 1, sizeof(h->share[0][0][0])));
-		share[0] += part[0];
-		share[1] += part[1];
-	}
+	s->given[0] = s->given[1] = 0;
+	marks = ts_done_marks(s->window.done);
+	for (age = 0; age <= TS_SLIDES; age++)
+		if (marks >> age & 1)
+			inet_share(s, h, sample * TS_BANK_TABLES + table, age, behind > TS_SLIDES ? TS_SLIDES + 1 : behind + age);
 	/* Older amounts count to the sums alone. */
-	share = h->share[sample][table][TS_SLIDES + 1];
-	share[0] += untaken[0] - given[0];
-	share[1] += untaken[1] - given[1];
+	share = inet_share_at(h, sample, table, TS_SLIDES + 1);
+	share[0] += s->untaken[0] - s->given[0];
+	share[1] += s->untaken[1] - s->given[1];
 	return 0;
 }
 

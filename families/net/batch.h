@@ -128,7 +128,8 @@ TS_GLOBAL_FN int net_push_bytes(struct net_batch *b, u32 sample)
 	return 0;
 }
 
-TS_INLINE void net_push_all(struct net_batch *b, u32 sample)
+/* Push a batch to all tables. */
+TS_INLINE void net_push(struct net_batch *b, u32 sample)
 {
 	u32 i;
 
@@ -137,14 +138,6 @@ TS_INLINE void net_push_all(struct net_batch *b, u32 sample)
 			net_push_to(b, sample, i % NET_BYTES, i / NET_BYTES);
 	net_push_bytes(b, sample);
 	b->any = 0;
-}
-
-/* Push a batch. */
-TS_GLOBAL_FN int net_push(struct net_batch *b, u32 sample)
-{
-	if (b)
-		net_push_all(b, sample);
-	return 0;
 }
 
 TS_INLINE struct net_batches *net_level(struct net_cpu *cpu, u32 i)
@@ -180,22 +173,13 @@ TS_INLINE void net_place_again(struct net_batches *all, struct net_batch *b, u32
 		o->owner = w->owner;
 }
 
-/* net_place_again() out of line, for callers without stack for it. */
-TS_GLOBAL_FN int net_place_apart(struct net_batches *all, u32 sample)
-{
-	if (!all || sample >= NET_SAMPLES)
-		return 0;
-	net_place_again(all, net_batch_of(all, sample, 0), sample);
-	return 0;
-}
-
 /* NU2. Push a batch. Under the claim of its level. */
 TS_INLINE void net_flush(struct net_batches *all, struct net_batch *b, u32 sample)
 {
 	if (!b->any)
 		return;
 	if (ts_unlikely(!b->place))
-		net_place_apart(all, sample);
+		net_place_again(all, b, sample);
 	net_push(b, sample);
 }
 
@@ -216,33 +200,39 @@ TS_INLINE struct net_batches *net_claim(struct net_cpu *cpu)
 /* A reader's tries to get a claim: they take longer than a look that runs on another CPU. */
 #define NET_TRIES 512
 
+/* NU2. Push a batch, unless its level is claimed by a preempted look. (`number`: sample after sample.) */
+TS_GLOBAL_FN int net_flush_one(struct net_batches *all, u32 number)
+{
+	u32 sample = number / NET_BATCHES;
+
+	if (!all || sample >= NET_SAMPLES || !obs_claim_soon(&all->claim, NET_TRIES))
+		return 0;
+	net_flush(all, net_batch_of(all, sample, number), sample);
+	ts_release(&all->claim);
+	return 0;
+}
+
 /*
- * NU2. Push the batches of a CPU, in all samples, from this CPU. A reader flushes all CPUs before it takes the first section.
- * Levels whose claim is held by a preempted look are left out. 0: there is no such CPU.
+ * NU2. Push the batches of a CPU, in all samples, from this CPU. A reader flushes all CPUs before it takes the first section. 0: there is
+ * no such CPU.
  */
-TS_GLOBAL_FN int net_flush_of(u32 number)
+TS_INLINE int net_flush_of(u32 number)
 {
 	struct net_cpu *cpu = host_on(batches, number);
+	struct net_batches *all;
 	u32 i, batch;
 
 	if (!cpu)
 		return 0;
 	for (i = 0; i < NET_LEVELS; i++) {
-		struct net_batches *all = net_level(cpu, i);
-
+		all = net_level(cpu, i);
+		/* A look that is under way adds to batches: it is waited for. Levels of preempted looks are left out. */
 		if (!obs_claim_soon(&all->claim, NET_TRIES))
 			continue;
-		for (batch = 0; batch < NET_SAMPLES * NET_BATCHES; batch++) {
-			struct net_batch *b = net_batch_of(all, batch / NET_BATCHES, batch);
-
-			if (!b->any)
-				continue;
-			/* Not net_place_apart(), nor net_push(): the call depth would exceed the limit. */
-			if (!b->place)
-				net_place_again(all, b, batch / NET_BATCHES);
-			net_push_all(b, batch / NET_BATCHES);
-		}
 		ts_release(&all->claim);
+		for (batch = 0; batch < NET_SAMPLES * NET_BATCHES; batch++)
+			if (net_batch_of(all, batch / NET_BATCHES, batch)->any)
+				net_flush_one(all, batch);
 	}
 	return 1;
 }

@@ -187,22 +187,17 @@ TS_INLINE u64 net_slide_of(const struct ts_config *c, u32 moment)
 #include "batch.h"
 
 /* Set the place of the connection's object in a sample, from 1; 0: there is no place for it. */
-TS_GLOBAL_FN int net_place(struct net_flow *f, u32 sample)
+TS_INLINE void net_place(struct net_batches *all, struct net_flow *f, u32 sample)
 {
+	u32 at = ts_bound(sample, NET_SAMPLES - 1);
 	struct net_object *o;
-	struct net_key key;
-	u32 place;
 
-	if (!f || sample >= NET_SAMPLES)
-		return 0;
-	net_key_of(&key, f, sample);
-	place = keyed_place_of(&key, sample);
-	o = net_object_at(place);
-	f->place[ts_bound(sample, NET_SAMPLES - 1)] = place;
-	f->id[ts_bound(sample, NET_SAMPLES - 1)] = o ? ts_read(o->keyed.object.id) : 0;
+	net_key_of(&all->key, f, sample);
+	f->place[at] = keyed_place_of(&all->key, sample);
+	o = net_object_at(f->place[at]);
+	f->id[at] = o ? ts_read(o->keyed.object.id) : 0;
 	if (o && sample != NET_HOSTS && f->owner.pid)
 		o->owner = f->owner;
-	return 0;
 }
 
 /* Whether a batch without a place belongs to another object than the flow's. */
@@ -268,14 +263,18 @@ TS_GLOBAL_FN int net_batch_add(struct net_batches *all, u32 sample)
 }
 
 /* NU2: add `all->found` to the batch of the connection's object in a sample. */
-TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample)
+TS_GLOBAL_FN int net_batch(struct net_batches *all, struct net_flow *f, u32 sample)
 {
 	u32 at = ts_bound(sample, NET_SAMPLES - 1);
-	struct net_object *o = net_object_at(f->place[at]);
-	struct net_batch *b, *found = &all->found;
+	struct net_batch *b, *found;
+	struct net_object *o;
 
+	if (!all || !f)
+		return 0;
+	o = net_object_at(f->place[at]);
+	found = &all->found;
 	if (!o || ts_read(o->keyed.object.id) != f->id[at])
-		net_place(f, sample);
+		net_place(all, f, sample);
 	found->id = f->id[at];
 	found->place = f->place[at];
 	b = net_batch_of(all, sample, found->place);
@@ -291,6 +290,7 @@ TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample
 			net_wait(all, f, sample);
 	}
 	net_batch_add(all, sample);
+	return 0;
 }
 
 /* NU2: add `all->found` to the flow's objects, in all samples. */

@@ -54,7 +54,7 @@ enum net_build {
 };
 
 /* Changes whenever a pinned structure changes. */
-#define NET_ABI 4
+#define NET_ABI 5
 
 /* Set before loading. */
 struct net_constants {
@@ -171,6 +171,7 @@ struct net_batches {
 	struct records_counts now; /* the connection's counters */
 	struct net_counters grown; /* since the last look */
 	struct net_counters given; /* the part that is in slides already */
+	struct net_key key; /* of the object that is looked for: stack is scarce */
 	struct net_datagram datagram; /* that is pushed by itself */
 	struct net_flow alone; /* the flow of `datagram` */
 	struct net_batch of[NET_SAMPLES][NET_BATCHES];

@@ -100,14 +100,14 @@ TS_INLINE void ts_link(struct ts_table *t, u32 slot, u64 obj, u64 id, u32 bucket
 }
 
 /* Remove the entry at node `pos`. The last node moves to its place. */
-TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
+TS_INLINE void ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 {
 	struct ts_entry *last;
 	u32 slot, last_slot, n;
 	u64 last_key;
 
-	if (!t || !t->n)
-		return 0;
+	if (!t->n)
+		return;
 	n = t->n - 1;
 	slot = ts_entry(t, pos, mask)->order;
 	ts_unlink(t, slot, mask);
@@ -119,7 +119,6 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 	ts_node_set(t, n, 0, slot, mask);
 	if (pos != n)
 		TS_COLD_CALL(ts_settle, t, pos, last_key, last_slot, mask);
-	return 0;
 }
 
 /* T5: record the value of an object that is not in the table. */
