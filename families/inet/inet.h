@@ -161,7 +161,7 @@ struct inet_object {
 
 _Static_assert(sizeof(struct inet_object) + INET_STORAGE_BYTES <= 1024, "an object takes 1 KiB, and not 2");
 _Static_assert(sizeof(struct inet_tcp) <= sizeof(struct ts_count) + INET_BYTES * sizeof(struct ts_window), "and no more for TCP's sake");
-_Static_assert(__builtin_offsetof(struct inet_object, window) == INET_HEAD_BYTES && __builtin_offsetof(struct inet_object, tcp.ring.record) == INET_HEAD_BYTES,
+_Static_assert(offsetof(struct inet_object, window) == INET_HEAD_BYTES && offsetof(struct inet_object, tcp.ring.record) == INET_HEAD_BYTES,
 	       "windows and records begin a line");
 
 /* Set the socket's user. */

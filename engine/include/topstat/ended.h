@@ -98,7 +98,7 @@ TS_INLINE u64 ts_window_most(const struct ts_tick *tick, u64 obj, ts_view view)
 		u64 fading;
 	} w = {};
 
-	_Static_assert(__builtin_offsetof(struct ts_window, fading) == sizeof(w.head), "the head of a window, and what fades");
+	_Static_assert(offsetof(struct ts_window, fading) == sizeof(w.head), "the head of a window, and what fades");
 	if (ts_peek(&w, sizeof(w), obj + ts_view_window(view)) || !ts_same_epoch(w.head.slide, tick->slide))
 		return 0;
 	return w.head.sum[0] + w.head.sum[1] - w.head.base + w.fading;

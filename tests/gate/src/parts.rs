@@ -287,10 +287,8 @@ fn live(gate: &Gate) -> Result<Report> {
 }
 
 fn fresh(gate: &Gate) -> Result<Report> {
-    let mut command = Command::new("make");
-    command.args(["--no-print-directory", "fresh", "FRESH=12"]);
-    let (name, tags) = FRESH_TAGS.split_once('=').expect("a variable and its value");
-    command.env(name, tags);
+    let mut command = Command::new("env");
+    command.args([FRESH_TAGS, "make", "--no-print-directory", "fresh", "FRESH=12"]);
     let ran = gate.run("fresh", command)?;
     let mut report = Report::default();
     let (outcome, broke) = match ran.succeeded() {

@@ -83,19 +83,18 @@ fn unpack(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<tempfile::Tem
     // Before 6.12, one package of kbuild served all releases of a series.
     let series: Vec<_> = abi.split('.').take(2).collect();
     let names = [format!("linux-kbuild-{abi}"), format!("linux-kbuild-{}", series.join("."))];
-    let mut kbuild = None;
-    for name in &names {
-        // The archive has kbuild of the next revision days before it has the kernel of that revision. It does as well.
-        let version =
-            if has(name)? { Some(kernel.version.clone()) } else { apt::newest(apt.show(name)?)?.map(|p| p.version) };
-        kbuild = kbuild.or(version.map(|version| (name, version)));
-    }
-    let (kbuild, version) = kbuild.with_context(|| format!("no suite has {}", names.join(" or ")))?;
+    let all = names.iter().map(|name| apt.show(name)).collect::<Result<Vec<_>>>()?.concat();
+    // The archive has kbuild of the next revision days before it has the kernel of that revision. It does as well.
+    let kbuild = match all.iter().find(|package| package.version == kernel.version) {
+        Some(exact) => Some(exact.clone()),
+        None => apt::newest(all)?,
+    };
+    let kbuild = kbuild.with_context(|| format!("no suite has {}", names.join(" or ")))?;
     let scratch = cache.scratch()?;
     for package in [&headers, &format!("linux-headers-{abi}-common")] {
         apt.unpack(package, &kernel.version, scratch.path())?;
     }
-    apt.unpack(kbuild, &version, scratch.path())?;
+    apt.unpack(&kbuild.name, &kbuild.version, scratch.path())?;
     for part in [format!("{headers}/Makefile"), format!("linux-headers-{abi}-common/Makefile")] {
         let file = scratch.path().join("usr/src").join(part);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
