@@ -14,7 +14,7 @@ use topstat_model::{Field, Row, Snapshot};
 use topstat_vm::cache::Cache;
 use topstat_vm::deps;
 use topstat_vm::kernel::{self, Series};
-use topstat_vm::qemu::{Arch, Machine, Tier};
+use topstat_vm::qemu::{Flavour, Machine, Tier};
 
 use crate::icount::in_guest;
 use crate::icount::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
@@ -90,7 +90,7 @@ struct Line {
 pub fn run(options: &Options) -> Result<()> {
     let tools = deps::tools()?;
     let cache = Cache::from_env();
-    let kernel = kernel::fetch(&cache, options.kernel, Arch::Amd64, false)?;
+    let kernel = kernel::fetch(&cache, options.kernel, Flavour::CloudAmd64, false)?;
     if let Err(error) = kernel::fetch_headers(&cache, &kernel) {
         eprintln!("no headers of {} for bcc: {error:#}", kernel.release);
     }

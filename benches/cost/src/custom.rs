@@ -21,7 +21,7 @@ use topstat_model::definition;
 use topstat_vm::cache::Cache;
 use topstat_vm::deps;
 use topstat_vm::kernel::{self, Series};
-use topstat_vm::qemu::{Arch, Machine, Tier};
+use topstat_vm::qemu::{Flavour, Machine, Tier};
 
 use crate::icount;
 use crate::icount::hooks;
@@ -173,7 +173,7 @@ pub fn run(options: &Options) -> Result<()> {
     measure(options, "CPU time, ns")?;
     let (tools, cache) = (deps::tools()?, Cache::from_env());
     for series in &options.kernels {
-        let kernel = kernel::fetch(&cache, *series, Arch::Amd64, false)?;
+        let kernel = kernel::fetch(&cache, *series, Flavour::CloudAmd64, false)?;
         let machine = Machine { tier: Tier::Icount, cpus: 1, memory_mib: 2048, append: vec![] };
         let argv = ["custom", "--guest", "--rounds", "3", "--calls", "5000"].map(OsString::from);
         println!("\nLinux {}:\n", kernel.release);

@@ -105,7 +105,7 @@ fn has(usage: &Usage, least: f64, unsure_ns: u64) {
 
 /// Where a wakeup preempts, the kernel ends the slice at the wakeup, and not at the switch a few microseconds later
 /// (`rq_clock_skip_update`). Each switch may be off by this time on a host that has other things to do.
-const SWITCH_NS: f64 = 20_000.0;
+pub const SWITCH_NS: f64 = 20_000.0;
 
 /// `EXACT` in an emulated guest, because of its clock (see [`pace::tick_ns`]): 12 ms of 1.5 s were seen.
 const EXACT_IN_GUESTS: f64 = 0.02;

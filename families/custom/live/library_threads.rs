@@ -44,7 +44,7 @@ struct Account {
 }
 
 fn account(folder: &str) -> Account {
-    let Schedstat { run_ns, wait_ns } = schedstat(folder).expect("schedstat");
+    let Schedstat { run_ns, wait_ns, .. } = schedstat(folder).expect("schedstat");
     let status = std::fs::read_to_string(format!("{folder}/status")).expect("status");
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a counter");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Probes at places that a program has marked. The program of these tests has one itself.
 
+#[cfg(target_arch = "x86_64")]
 use std::sync::atomic::AtomicU16;
 
 use topstat_live::{Case, case};
@@ -10,6 +11,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The number of the probe's users, which the kernel keeps.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(link_section = ".probes")]
 static USERS: AtomicU16 = AtomicU16::new(0);
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions};
+use rustix::param::page_size;
 use topstat_live::role::{say, told};
 
 /// Plays a role; `None`: there is no role of that name.
@@ -86,10 +87,10 @@ fn copier() {
     say("ready");
     while let Some(line) = told() {
         let pages: usize = line.parse().expect("how many pages");
-        let mut memory = MmapOptions::new().len(pages * ALIGN).map_anon().expect("memory");
+        let mut memory = MmapOptions::new().len(pages * page_size()).map_anon().expect("memory");
         memory.advise(memmap2::Advice::NoHugePage).expect("small pages");
         for page in 0..pages {
-            memory[page * ALIGN] = 1;
+            memory[page * page_size()] = 1;
         }
         // SAFETY: the child does nothing but wait for a signal that ends it.
         let child = unsafe { libc::fork() };
@@ -104,7 +105,7 @@ fn copier() {
         }
         assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
         for page in 0..pages {
-            memory[page * ALIGN] = 2;
+            memory[page * page_size()] = 2;
         }
         // SAFETY: a child of this process, which has not been waited for.
         unsafe {
@@ -120,12 +121,12 @@ fn swapper() {
     say("ready");
     while let Some(line) = told() {
         let pages: usize = line.parse().expect("how many pages");
-        let mut memory = MmapOptions::new().len(pages * ALIGN).map_anon().expect("memory");
+        let mut memory = MmapOptions::new().len(pages * page_size()).map_anon().expect("memory");
         for page in 0..pages {
-            memory[page * ALIGN..][..8].copy_from_slice(&page.to_ne_bytes());
+            memory[page * page_size()..][..8].copy_from_slice(&page.to_ne_bytes());
         }
         for page in 0..pages {
-            assert_eq!(memory[page * ALIGN..][..8], page.to_ne_bytes());
+            assert_eq!(memory[page * page_size()..][..8], page.to_ne_bytes());
         }
         say("swapped");
     }

@@ -383,7 +383,7 @@ fn swapping_in_is_as_taskstats_says() {
     swapper.expect("ready");
     group.take(swapper.pid());
     let mut turns = Turns::new(&stats, swapper.pid());
-    swapper.tell(&(MEBIBYTES * 256).to_string());
+    swapper.tell(&((MEBIBYTES << 20) / rustix::param::page_size()).to_string());
     swapper.expect("swapped");
     assert!(turns.turn(&["delays/swapin", "delays/reclaim"]), "nobody waited");
     drop(turns);

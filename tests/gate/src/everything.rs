@@ -52,10 +52,6 @@ const fn piece(name: &'static str, share: u64, inputs: Inputs<'static>, run: Run
 /// What the fuzzers feed.
 const FUZZED: Inputs<'_> = Inputs { packages: &["topstat-fuzz"], paths: &["scripts/fuzz"] };
 
-/// What guests of another architecture run: as the other guests, without the module.
-const ARM64: Inputs<'_> =
-    Inputs { packages: GUESTS.packages, paths: &["scripts/portable", "scripts/vm-suite", "scripts/vm-tests"] };
-
 /// What the patches for a kernel's source are made of.
 const PATCHES: Inputs<'_> =
     Inputs { packages: &["topstat-vm"], paths: &["kmod", "engine/include", "scripts/kmod-patch"] };
@@ -64,7 +60,7 @@ const PATCHES: Inputs<'_> =
 const READERS: Inputs<'_> = Inputs { packages: &["topstat-fleet", "topstat-serve"], paths: &["dist/spark"] };
 
 /// All, in the order of running. The last part fills the rest of the time.
-const PIECES: [Piece; 19] = [
+const PIECES: [Piece; 20] = [
     piece("lint", 0, SOURCES, Run::Gate(Part::Lint)),
     piece("unit", 0, SOURCES, Run::Gate(Part::Unit)),
     // All live cases, also those that are slow by nature: the lab, faults, watchdogs, budgets.
@@ -75,7 +71,8 @@ const PIECES: [Piece; 19] = [
     piece("vm-checked", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--kernels", "6.1", "--tiers", "slub,debug"])),
     piece("vm-systemd", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--kernels", "6.1,newest", "--tiers", "systemd"])),
     piece("vm-numa", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--kernels", "newest", "--tiers", "numa"])),
-    piece("vm-arm64", 0, ARM64, Run::Guests(&["scripts/vm-tests", "--arm64", "--kernels", "6.1,newest"])),
+    piece("vm-arm64", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--arm64", "--kernels", "6.1,newest"])),
+    piece("vm-arm64-16k", 0, GUESTS, Run::Guests(&["scripts/vm-tests", "--arm64-16k", "--kernels", "6.12"])),
     // The guests above run the module's tests on their kernels.
     piece("kmod", 0, GUESTS, Run::Plain(&["scripts/kmod-tests", "5.10", "debug"])),
     piece(

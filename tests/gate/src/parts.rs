@@ -108,7 +108,15 @@ pub const LIVE: Inputs<'_> = Inputs { packages: &[LIVE_TESTS], paths: &[] };
 /// What the tests in guests run. The live tests read the files of the module, too.
 pub const GUESTS: Inputs<'_> = Inputs {
     packages: &[LIVE_TESTS, "topstat-vm", "topstat-bench"],
-    paths: &["kmod", "scripts/kmod", "scripts/kmod-tests", "scripts/vm-suite", "scripts/vm-tests", "tests/kmod"],
+    paths: &[
+        "kmod",
+        "scripts/kmod",
+        "scripts/kmod-tests",
+        "scripts/portable",
+        "scripts/vm-suite",
+        "scripts/vm-tests",
+        "tests/kmod",
+    ],
 };
 /// The sources of the module, its tests and its lint: of the folders that it shares with eBPF, without the sources for eBPF alone.
 pub const MODULE: Inputs<'_> = Inputs {

@@ -11,13 +11,15 @@ pub struct Schedstat {
     pub run_ns: u64,
     /// The time that the task was runnable and not on a CPU (`run_delay`).
     pub wait_ns: u64,
+    /// How often the task came onto a CPU.
+    pub slices: u64,
 }
 
 /// The account of the task with this folder: `/proc/PID`, `/proc/PID/task/TID`. `None`: the task has ended.
 pub fn schedstat(folder: impl AsRef<Path>) -> Option<Schedstat> {
     let text = std::fs::read_to_string(folder.as_ref().join("schedstat")).ok()?;
     let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
-    Some(Schedstat { run_ns: numbers.next()??, wait_ns: numbers.next()?? })
+    Some(Schedstat { run_ns: numbers.next()??, wait_ns: numbers.next()??, slices: numbers.next()?? })
 }
 
 /// The account of the first thread of a process.

@@ -5,7 +5,7 @@
 //! <cache>/fetch.lock                held by a process that uses apt, fetches or cleans
 //! <cache>/build.lock                held by a process that builds the debug tier's kernel or cleans
 //! <cache>/apt/                      private state of apt: sources, lists, downloads; apt-arm64/ for the other architecture
-//! <cache>/series/<series>.json      the kernel of a series: package, version, release; <series>-arm64.json
+//! <cache>/series/<series>.json      the kernel of a series: package, version, release; <series>-<flavour>.json for aarch64
 //! <cache>/root-arm64/               the root of guests of arm64
 //! <cache>/kernels/<release>/        vmlinuz, config, kernel.json, boot-modules/*.ko, lib/modules/<release>/
 //! <cache>/kernels/debug-<hash>/     these files for the debug tier, with build.log
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fs4::FileExt;
 
-use crate::qemu::Arch;
+use crate::qemu::{Arch, Flavour};
 
 /// The cache's folder.
 #[derive(Debug, Clone)]
@@ -79,9 +79,13 @@ impl Cache {
         self.root.join("kernels")
     }
 
-    /// The file that names the kernel of `series` for an architecture.
-    pub fn series_file(&self, series: &str, arch: Arch) -> PathBuf {
-        self.root.join("series").join(of(series, arch) + ".json")
+    /// The file that names the kernel of `series` of a flavour.
+    pub fn series_file(&self, series: &str, flavour: Flavour) -> PathBuf {
+        let name = match flavour {
+            Flavour::CloudAmd64 => format!("{series}.json"),
+            _ => format!("{series}-{}.json", flavour.name()),
+        };
+        self.root.join("series").join(name)
     }
 
     /// Waits for the lock of `work`, and takes it.

@@ -47,9 +47,9 @@ pub enum Verb {
         /// Which kernel
         #[arg(value_enum)]
         kernel: Series,
-        /// The debug tier's instead
-        #[arg(long)]
-        debug: bool,
+        /// The tier: debug has another kernel than stock, and so have the tiers of arm64
+        #[arg(long, value_enum, default_value = "stock")]
+        tier: Tier,
     },
     /// Unpack the source of a kernel into a folder
     Source {

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::Unavailable;
+use crate::qemu::Arch;
 
 /// A program and its Debian package.
 struct Need {
@@ -45,6 +46,10 @@ const DEBUG_HEADERS: &[(&str, &str)] =
 /// QEMU for guests of arm64, and its package. Only such guests need it.
 pub const QEMU_ARM64: &str = "qemu-system-aarch64";
 const QEMU_ARM64_PACKAGE: &str = "qemu-system-arm";
+
+/// The compilers of modules for guests of arm64, and its package.
+const GCC_ARM64: &str = "aarch64-linux-gnu-gcc";
+const GCC_ARM64_PACKAGE: &str = "gcc-aarch64-linux-gnu";
 
 /// Debian's keys, with which apt verifies other suites.
 const KEYRING_PACKAGE: &str = "debian-archive-keyring";
@@ -134,6 +139,24 @@ pub fn systemd() -> Result<PathBuf> {
 pub fn check_arm64() -> Result<()> {
     if find(QEMU_ARM64).is_none() {
         bail!(Unavailable(format!("{QEMU_ARM64} is missing; install it: apt-get install {QEMU_ARM64_PACKAGE}")));
+    }
+    Ok(())
+}
+
+/// The compiler of modules for kernels of an architecture.
+pub fn compiler(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Amd64 => "gcc",
+        Arch::Arm64 => GCC_ARM64,
+    }
+}
+
+/// The error says how to get the compiler of modules for kernels of an architecture, if it is missing.
+pub fn check_compiler(arch: Arch) -> Result<()> {
+    let compiler = compiler(arch);
+    let package = if arch == Arch::Arm64 { GCC_ARM64_PACKAGE } else { compiler };
+    if find(compiler).is_none() {
+        bail!(Unavailable(format!("{compiler} is missing; install it: apt-get install {package}")));
     }
     Ok(())
 }

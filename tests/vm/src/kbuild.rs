@@ -13,7 +13,7 @@ use crate::Unavailable;
 use crate::apt::{self, Apt};
 use crate::cache::{Cache, Work};
 use crate::kernel::{self, Kernel, Series};
-use crate::qemu::Arch;
+use crate::qemu::{Arch, Flavour, Tier};
 use crate::{debug, deps, source};
 
 /// The folder and the arguments for building modules for a kernel.
@@ -32,29 +32,40 @@ const FOLDER: &str = "kbuild";
 const SOURCE_PACKAGE: &str = debug::SOURCE_PACKAGE;
 
 impl Kbuild {
-    /// The build files for `series`, or with `of_debug` for the debug tier's kernel.
+    /// The build files for the kernel of a tier.
     ///
     /// # Errors
     ///
-    /// No suite of Debian has the headers of the cached kernel (any more), or they can't be downloaded.
-    pub fn fetch(cache: &Cache, series: Series, of_debug: bool) -> Result<Self> {
-        let kernel = if of_debug { debug::build(cache)? } else { kernel::fetch(cache, series, Arch::Amd64, false)? };
+    /// No suite of Debian has the headers of the cached kernel (any more), or they can't be downloaded. The compiler for the
+    /// kernel's architecture is missing.
+    pub fn fetch(cache: &Cache, series: Series, tier: Tier) -> Result<Self> {
+        let flavour = tier.flavour();
+        deps::check_compiler(flavour.arch())?;
+        let of_debug = tier == Tier::Debug;
+        let kernel = if of_debug { debug::build(cache)? } else { kernel::fetch(cache, series, flavour, false)? };
         let folder = kernel.dir.join(FOLDER);
         if !folder.exists() {
             let _lock = cache.lock(Work::Fetch)?;
             if !folder.exists() {
-                let scratch = if of_debug { prepare_source(cache, &kernel)? } else { unpack(cache, &kernel, &folder)? };
+                let scratch = match of_debug {
+                    true => prepare_source(cache, &kernel)?,
+                    false => unpack(cache, &kernel, flavour, &folder)?,
+                };
                 let scratch = scratch.keep();
                 fs::rename(&scratch, &folder).with_context(|| format!("cannot make {}", folder.display()))?;
             }
         }
-        Self::at(&folder, &kernel, of_debug)
+        Self::at(&folder, &kernel, tier)
     }
 
-    fn at(folder: &Path, kernel: &Kernel, of_debug: bool) -> Result<Self> {
+    fn at(folder: &Path, kernel: &Kernel, tier: Tier) -> Result<Self> {
+        let compiler = deps::compiler(tier.arch());
         // The compiler that Debian names may be of another release than the host's.
-        let mut make = vec!["CC=gcc".to_owned()];
-        if of_debug {
+        let mut make = vec![format!("CC={compiler}")];
+        if tier.arch() == Arch::Arm64 {
+            make.extend(["ARCH=arm64".to_owned(), format!("CROSS_COMPILE={}", compiler.trim_end_matches("gcc"))]);
+        }
+        if tier == Tier::Debug {
             // That kernel has no list of exported symbols, since its modules were not built.
             make.push("KBUILD_MODPOST_WARN=1".to_owned());
             return Ok(Self { dir: folder.to_owned(), make });
@@ -62,28 +73,37 @@ impl Kbuild {
         let dir = folder.join("usr/src").join(format!("linux-headers-{}", kernel.release));
         // Types of the module would need a pahole as new as the kernel's.
         make.push("CONFIG_DEBUG_INFO_BTF_MODULES=".to_owned());
-        let aligns = Command::new("gcc").args(["-fmin-function-alignment=16", "-E", "-x", "c", "/dev/null"]).output();
-        if !aligns.context("cannot run gcc")?.status.success() {
+        let aligns =
+            Command::new(compiler).args(["-fmin-function-alignment=16", "-E", "-x", "c", "/dev/null"]).output();
+        if !aligns.with_context(|| format!("cannot run {compiler}"))?.status.success() {
             make.push("CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=".to_owned());
+            // Linux on arm64 since 6.4 keeps data of ftrace before each function, and refuses an entry that is not aligned: gcc before
+            // 14 does not align functions that are rarely called. So the module's functions have no entries for ftrace.
+            if tier.arch() == Arch::Arm64 {
+                make.push("CC_FLAGS_FTRACE=".to_owned());
+            }
         }
         Ok(Self { dir, make })
     }
 }
 
 /// Unpacks the packages of a kernel's headers. `folder` is their final place.
-fn unpack(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<tempfile::TempDir> {
-    let apt = Apt::open(cache, Arch::Amd64, false)?;
+fn unpack(cache: &Cache, kernel: &Kernel, flavour: Flavour, folder: &Path) -> Result<tempfile::TempDir> {
+    let apt = Apt::open(cache, flavour.arch(), false)?;
     let headers = format!("linux-headers-{}", kernel.release);
     let has = |name: &str| Ok::<_, anyhow::Error>(apt.show(name)?.iter().any(|p| p.version == kernel.version));
     if !has(&headers)? {
         let why = format!("no suite on this host's Debian mirror has {headers} {} (any more)", kernel.version);
         return Err(Unavailable(why).into());
     }
-    let abi = kernel.release.trim_end_matches("-cloud-amd64");
+    let abi = kernel.release.strip_suffix(flavour.name()).and_then(|rest| rest.strip_suffix('-'));
+    let abi = abi.with_context(|| format!("{} is no release of {}", kernel.release, flavour.name()))?;
     // Before 6.12, one package of kbuild served all releases of a series.
     let series: Vec<_> = abi.split('.').take(2).collect();
     let names = [format!("linux-kbuild-{abi}"), format!("linux-kbuild-{}", series.join("."))];
-    let all = names.iter().map(|name| apt.show(name)).collect::<Result<Vec<_>>>()?.concat();
+    // Its programs run here.
+    let here = Apt::open(cache, Arch::Amd64, false)?;
+    let all = names.iter().map(|name| here.show(name)).collect::<Result<Vec<_>>>()?.concat();
     // The archive has kbuild of the next revision days before it has the kernel of that revision. It does as well.
     let kbuild = match all.iter().find(|package| package.version == kernel.version) {
         Some(exact) => Some(exact.clone()),
@@ -94,14 +114,14 @@ fn unpack(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<tempfile::Tem
     for package in [&headers, &format!("linux-headers-{abi}-common")] {
         apt.unpack(package, &kernel.version, scratch.path())?;
     }
-    apt.unpack(&kbuild.name, &kbuild.version, scratch.path())?;
+    here.unpack(&kbuild.name, &kbuild.version, scratch.path())?;
     for part in [format!("{headers}/Makefile"), format!("linux-headers-{abi}-common/Makefile")] {
         let file = scratch.path().join("usr/src").join(part);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let there = format!("{}/usr/src/linux-headers", folder.display());
         fs::write(&file, text.replace("/usr/src/linux-headers", &there))?;
     }
-    run_with_their_libc(&apt, scratch.path(), folder)?;
+    run_with_their_libc(&here, scratch.path(), folder)?;
     Ok(scratch)
 }
 

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::Unavailable;
 use crate::apt::{self, Apt, Package};
 use crate::cache::{Cache, Work};
-use crate::qemu::Arch;
+use crate::qemu::{Arch, Flavour};
 
 /// The package that depends on the current kernel of a suite.
-fn metapackage(arch: Arch) -> String {
-    format!("linux-image-cloud-{}", arch.name())
+fn metapackage(flavour: Flavour) -> String {
+    format!("linux-image-{}", flavour.name())
 }
 
 /// The modules that a guest needs before it has a root; modules that a kernel has built in are skipped.
@@ -136,22 +136,22 @@ impl Kernel {
 }
 
 /// The cached kernel of `series`, if there is one. Needs no network.
-pub fn cached(cache: &Cache, series: Series, arch: Arch) -> Option<Kernel> {
-    let text = fs::read_to_string(cache.series_file(series.name(), arch)).ok()?;
+pub fn cached(cache: &Cache, series: Series, flavour: Flavour) -> Option<Kernel> {
+    let text = fs::read_to_string(cache.series_file(series.name(), flavour)).ok()?;
     let known: Kernel = serde_json::from_str(&text).ok()?;
     Kernel::open(cache.kernels().join(known.release))
 }
 
 /// The kernel of `series`: the cached one, or Debian's latest if none is cached or `update` is set.
-pub fn fetch(cache: &Cache, series: Series, arch: Arch, update: bool) -> Result<Kernel> {
-    if !update && let Some(kernel) = cached(cache, series, arch) {
+pub fn fetch(cache: &Cache, series: Series, flavour: Flavour, update: bool) -> Result<Kernel> {
+    if !update && let Some(kernel) = cached(cache, series, flavour) {
         return Ok(kernel);
     }
     let _lock = cache.lock(Work::Fetch)?;
-    if !update && let Some(kernel) = cached(cache, series, arch) {
+    if !update && let Some(kernel) = cached(cache, series, flavour) {
         return Ok(kernel);
     }
-    fetch_locked(cache, series, arch, update).with_context(|| format!("cannot fetch the kernel {series}"))
+    fetch_locked(cache, series, flavour, update).with_context(|| format!("cannot fetch the kernel {series}"))
 }
 
 /// Puts the headers of a cached kernel beside its modules, as `build` and `source`: programs that compile against the running
@@ -189,16 +189,16 @@ pub fn fetch_headers(cache: &Cache, kernel: &Kernel) -> Result<()> {
     Ok(())
 }
 
-fn fetch_locked(cache: &Cache, series: Series, arch: Arch, update: bool) -> Result<Kernel> {
-    let apt = Apt::open(cache, arch, update)?;
-    let image = resolve(&apt, series, arch)?;
+fn fetch_locked(cache: &Cache, series: Series, flavour: Flavour, update: bool) -> Result<Kernel> {
+    let apt = Apt::open(cache, flavour.arch(), update)?;
+    let image = resolve(&apt, series, flavour)?;
     let release = image.name.trim_start_matches("linux-image-").to_owned();
     let dir = cache.kernels().join(&release);
     let kernel = match Kernel::open(dir.clone()).filter(|kernel| kernel.version == image.version) {
         Some(kernel) => kernel,
         None => unpack(cache, &apt, &image, release, dir)?,
     };
-    let pointer = cache.series_file(series.name(), arch);
+    let pointer = cache.series_file(series.name(), flavour);
     fs::create_dir_all(pointer.parent().unwrap_or(Path::new("/")))?;
     write_json(&pointer, &kernel)?;
     Ok(kernel)
@@ -208,11 +208,11 @@ fn fetch_locked(cache: &Cache, series: Series, arch: Arch, update: bool) -> Resu
 ///
 /// The metapackage of a suite names its current kernel. If no current kernel belongs to the series (backports has moved on,
 /// but still holds its former kernels), the function searches the kernel packages themselves.
-fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<Package> {
-    let metapackage = metapackage(arch);
+fn resolve(apt: &Apt, series: Series, flavour: Flavour) -> Result<Package> {
+    let metapackage = metapackage(flavour);
     let current = apt.show(&metapackage)?.into_iter().filter(|package| series.has(&package.version));
     if let Some(package) = apt::newest(current.collect())? {
-        let image = package.exact_depends.into_iter().find(|(name, _)| is_image(name, arch));
+        let image = package.exact_depends.into_iter().find(|(name, _)| is_image(name, flavour));
         let (name, version) =
             image.with_context(|| format!("{metapackage} {} depends on no kernel", package.version))?;
         let mut found = apt.show(&name)?;
@@ -221,22 +221,23 @@ fn resolve(apt: &Apt, series: Series, arch: Arch) -> Result<Package> {
     }
     let mut images = Vec::new();
     for name in
-        apt.search(&format!(r"^linux-image-{}\.[0-9].*-cloud-{}$", series.name().replace('.', r"\."), arch.name()))?
+        apt.search(&format!(r"^linux-image-{}\.[0-9].*-{}$", series.name().replace('.', r"\."), flavour.name()))?
     {
-        if is_image(&name, arch) {
+        if is_image(&name, flavour) {
             images.extend(apt.show(&name)?.into_iter().filter(|package| series.has(&package.version)));
         }
     }
     apt::newest(images)?.ok_or_else(|| {
-        let why = format!("no suite on this host's Debian mirror has a cloud kernel {series} (any more)");
+        let flavour = flavour.name();
+        let why = format!("no suite on this host's Debian mirror has a kernel {series} for {flavour} (any more)");
         Unavailable(why).into()
     })
 }
 
 /// Whether a package contains a kernel (or stands for one that is split into parts): `linux-image-6.1.0-52-cloud-amd64`.
-fn is_image(name: &str, arch: Arch) -> bool {
+fn is_image(name: &str, flavour: Flavour) -> bool {
     name.strip_prefix("linux-image-").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-        && name.strip_suffix(arch.name()).is_some_and(|rest| rest.ends_with("-cloud-"))
+        && name.strip_suffix(flavour.name()).is_some_and(|rest| rest.ends_with('-'))
 }
 
 fn unpack(cache: &Cache, apt: &Apt, image: &Package, release: String, dir: PathBuf) -> Result<Kernel> {
@@ -383,9 +384,9 @@ pub fn clean(cache: &Cache, all: bool) -> Result<Vec<PathBuf>> {
         Vec::new()
     } else {
         let debug = crate::debug::cached(cache).map(|kernel| kernel.dir);
-        Arch::ALL
+        Flavour::ALL
             .iter()
-            .flat_map(|&arch| Series::ALL.iter().filter_map(move |&series| cached(cache, series, arch)))
+            .flat_map(|&flavour| Series::ALL.iter().filter_map(move |&series| cached(cache, series, flavour)))
             .map(|kernel| kernel.dir)
             .chain(debug)
             .collect()
@@ -428,13 +429,15 @@ mod tests {
 
     #[test]
     fn images_are_told_from_their_companions() {
-        assert!(is_image("linux-image-6.1.0-52-cloud-amd64", Arch::Amd64));
-        assert!(!is_image("linux-image-cloud-amd64", Arch::Amd64));
-        assert!(!is_image("linux-image-6.1.0-52-cloud-amd64-dbg", Arch::Amd64));
-        assert!(!is_image("linux-image-5.10.0-46-cloud-amd64-unsigned", Arch::Amd64));
-        assert!(!is_image("linux-base-7.3.4+deb13-cloud-amd64", Arch::Amd64));
-        assert!(is_image("linux-image-7.3.4+deb13-cloud-arm64", Arch::Arm64));
-        assert!(!is_image("linux-image-7.3.4+deb13-cloud-arm64", Arch::Amd64));
+        assert!(is_image("linux-image-6.1.0-52-cloud-amd64", Flavour::CloudAmd64));
+        assert!(!is_image("linux-image-cloud-amd64", Flavour::CloudAmd64));
+        assert!(!is_image("linux-image-6.1.0-52-cloud-amd64-dbg", Flavour::CloudAmd64));
+        assert!(!is_image("linux-image-5.10.0-46-cloud-amd64-unsigned", Flavour::CloudAmd64));
+        assert!(!is_image("linux-base-7.3.4+deb13-cloud-amd64", Flavour::CloudAmd64));
+        assert!(is_image("linux-image-7.3.4+deb13-cloud-arm64", Flavour::CloudArm64));
+        assert!(!is_image("linux-image-7.3.4+deb13-cloud-arm64", Flavour::CloudAmd64));
+        assert!(is_image("linux-image-6.12.48+deb13-arm64-16k", Flavour::Arm64Pages16k));
+        assert!(!is_image("linux-image-arm64-16k", Flavour::Arm64Pages16k));
     }
 
     #[test]
@@ -463,13 +466,13 @@ mod tests {
             let kernel = kernel.install(scratch, cache.kernels().join(release)).unwrap();
             if let Some(series) = series {
                 fs::create_dir_all(folder.path().join("series")).unwrap();
-                write_json(&cache.series_file(series, Arch::Amd64), &kernel).unwrap();
+                write_json(&cache.series_file(series, Flavour::CloudAmd64), &kernel).unwrap();
             }
         }
         let removed = clean(&cache, false).unwrap();
         assert_eq!(removed, [cache.kernels().join("6.1.0-0")]);
-        assert_eq!(cached(&cache, Series::V6_1, Arch::Amd64).unwrap().release, "6.1.0-1");
+        assert_eq!(cached(&cache, Series::V6_1, Flavour::CloudAmd64).unwrap().release, "6.1.0-1");
         clean(&cache, true).unwrap();
-        assert!(cached(&cache, Series::V6_1, Arch::Amd64).is_none());
+        assert!(cached(&cache, Series::V6_1, Flavour::CloudAmd64).is_none());
     }
 }

@@ -16,7 +16,7 @@ use topstat_vm::kbuild::Kbuild;
 use topstat_vm::kernel::{self, Kernel, Series};
 use topstat_vm::klog::AllowList;
 use topstat_vm::matrix::{self, Matrix, cell};
-use topstat_vm::qemu::{Arch, Machine, Tier};
+use topstat_vm::qemu::{Flavour, Machine, Tier};
 use topstat_vm::session::{self, Outcome, Plan};
 use topstat_vm::watch::Stream;
 use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, debug, deps, source, summary};
@@ -54,8 +54,8 @@ fn dispatch(cli: &Cli) -> Result<i32> {
             let all = if kernels.is_empty() && !debug { &Series::ALL[..] } else { kernels };
             fetch(&cache, all, *debug, *update)
         }
-        Verb::Kbuild { kernel, debug } => {
-            let kbuild = Kbuild::fetch(&cache, *kernel, *debug)?;
+        Verb::Kbuild { kernel, tier } => {
+            let kbuild = Kbuild::fetch(&cache, *kernel, *tier)?;
             println!("{}\n{}", kbuild.dir.display(), kbuild.make.join("\n"));
             Ok(0)
         }
@@ -208,7 +208,7 @@ fn fetch(cache: &Cache, all: &[Series], debug: bool, update: bool) -> Result<i32
     // Checks that need no download come first.
     deps::tools()?;
     for &series in all {
-        describe(series.name(), &kernel::fetch(cache, series, Arch::Amd64, update)?);
+        describe(series.name(), &kernel::fetch(cache, series, Flavour::CloudAmd64, update)?);
     }
     if debug {
         describe("debug", &debug::build(cache)?);
@@ -218,11 +218,12 @@ fn fetch(cache: &Cache, all: &[Series], debug: bool, update: bool) -> Result<i32
 
 fn list(cache: &Cache) -> Result<i32> {
     for series in Series::ALL {
-        match kernel::cached(cache, series, Arch::Amd64) {
+        match kernel::cached(cache, series, Flavour::CloudAmd64) {
             Some(kernel) => describe(series.name(), &kernel),
             None => println!("{:8}not fetched", series.name()),
         }
-        if let Some(kernel) = kernel::cached(cache, series, Arch::Arm64) {
+        let others = Flavour::ALL.into_iter().filter(|flavour| *flavour != Flavour::CloudAmd64);
+        for kernel in others.filter_map(|flavour| kernel::cached(cache, series, flavour)) {
             describe(series.name(), &kernel);
         }
     }

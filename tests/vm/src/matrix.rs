@@ -82,12 +82,14 @@ pub fn cell(series: Option<Series>, tier: Tier) -> Result<Cell> {
 pub fn kernel_of(cache: &Cache, cell: Cell) -> Result<Kernel> {
     match cell.tier {
         Tier::Debug => debug::build(cache),
-        Tier::Arm64 => {
+        tier => {
+            let kernel = kernel::fetch(cache, cell.series, tier.flavour(), false)?;
+            if tier.arch() == Arch::Amd64 {
+                return Ok(kernel);
+            }
             deps::check_arm64()?;
-            let root = Some(root::fetch(cache, Arch::Arm64)?);
-            Ok(Kernel { root, ..kernel::fetch(cache, cell.series, Arch::Arm64, false)? })
+            Ok(Kernel { root: Some(root::fetch(cache, tier.arch())?), ..kernel })
         }
-        _ => kernel::fetch(cache, cell.series, Arch::Amd64, false),
     }
 }
 

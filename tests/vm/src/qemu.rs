@@ -26,6 +26,10 @@ pub enum Tier {
     Icount,
     /// Debian's kernel for arm64, on an emulated aarch64 machine, with a small Debian of that architecture as its root.
     Arm64,
+    /// As `Arm64`, with pages of 16 KiB: Linux 6.12 and later.
+    #[serde(rename = "arm64-16k")]
+    #[value(name = "arm64-16k")]
+    Arm64Pages16k,
 }
 
 impl Tier {
@@ -39,22 +43,29 @@ impl Tier {
             Self::Debug => "debug",
             Self::Icount => "icount",
             Self::Arm64 => "arm64",
+            Self::Arm64Pages16k => "arm64-16k",
+        }
+    }
+
+    /// Debian's kernel of the tier.
+    pub fn flavour(self) -> Flavour {
+        match self {
+            Self::Arm64 => Flavour::CloudArm64,
+            Self::Arm64Pages16k => Flavour::Arm64Pages16k,
+            _ => Flavour::CloudAmd64,
         }
     }
 
     /// The architecture of its kernel.
     pub fn arch(self) -> Arch {
-        match self {
-            Self::Arm64 => Arch::Arm64,
-            _ => Arch::Amd64,
-        }
+        self.flavour().arch()
     }
 
     /// The factor by which a guest may be slower than a stock kernel on two CPUs before it counts as hung.
     pub fn patience(self) -> u32 {
         match self {
             Self::Stock | Self::Systemd | Self::Numa => 1,
-            Self::Slub | Self::Icount | Self::Arm64 => 2,
+            Self::Slub | Self::Icount | Self::Arm64 | Self::Arm64Pages16k => 2,
             Self::Debug => 4,
         }
     }
@@ -66,7 +77,7 @@ impl Tier {
     pub fn slowdown(self) -> u32 {
         match self {
             Self::Stock | Self::Systemd | Self::Numa | Self::Icount => 16,
-            Self::Slub | Self::Arm64 => 20,
+            Self::Slub | Self::Arm64 | Self::Arm64Pages16k => 20,
             Self::Debug => 60,
         }
     }
@@ -88,14 +99,44 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
-
     /// Debian's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
             Self::Arm64 => "arm64",
+        }
+    }
+}
+
+/// A build of Debian's kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Flavour {
+    /// For virtual machines of x86_64.
+    CloudAmd64,
+    /// For virtual machines of aarch64.
+    CloudArm64,
+    /// For aarch64, with pages of 16 KiB.
+    Arm64Pages16k,
+}
+
+impl Flavour {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::CloudAmd64, Self::CloudArm64, Self::Arm64Pages16k];
+
+    /// Debian's name: the end of the names of its packages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CloudAmd64 => "cloud-amd64",
+            Self::CloudArm64 => "cloud-arm64",
+            Self::Arm64Pages16k => "arm64-16k",
+        }
+    }
+
+    /// Its architecture.
+    pub fn arch(self) -> Arch {
+        match self {
+            Self::CloudAmd64 => Arch::Amd64,
+            Self::CloudArm64 | Self::Arm64Pages16k => Arch::Arm64,
         }
     }
 }
@@ -200,7 +241,7 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         if interactive { "loglevel=5" } else { "loglevel=7" },
     ];
     match machine.tier {
-        Tier::Stock | Tier::Systemd | Tier::Numa | Tier::Arm64 => {}
+        Tier::Stock | Tier::Systemd | Tier::Numa | Tier::Arm64 | Tier::Arm64Pages16k => {}
         // F: consistency checks, Z: red zones, P: poison, U: the callers that allocated and freed.
         Tier::Slub => arguments.push("slub_debug=FZPU"),
         Tier::Debug => arguments.extend([

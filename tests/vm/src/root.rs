@@ -66,9 +66,11 @@ pub fn fetch(cache: &Cache, arch: Arch) -> Result<PathBuf> {
     write("etc/group", "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n")?;
     write("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")?;
     write("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")?;
-    let sh = scratch.path().join("usr/bin/sh");
-    if !sh.exists() {
-        std::os::unix::fs::symlink("dash", &sh).context("cannot make /bin/sh")?;
+    for (name, program) in [("sh", "dash"), ("awk", "mawk")] {
+        let path = scratch.path().join("usr/bin").join(name);
+        if !path.exists() {
+            std::os::unix::fs::symlink(program, &path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
     }
     let scratch = scratch.keep();
     fs::rename(&scratch, &dir).with_context(|| format!("cannot move {} to {}", scratch.display(), dir.display()))?;

@@ -10,7 +10,7 @@ use topstat_vm::cache::Cache;
 use topstat_vm::guest::Job;
 use topstat_vm::kernel::{self, Series};
 use topstat_vm::klog::AllowList;
-use topstat_vm::qemu::{Arch, Cgroup, Machine, Tier};
+use topstat_vm::qemu::{Cgroup, Flavour, Machine, Tier};
 use topstat_vm::session::{self, Outcome, Plan, Session};
 use topstat_vm::watch::Stream;
 use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, debug, deps};
@@ -40,7 +40,7 @@ fn run_on(lines: &[&str], out: Option<&Path>, tier: Tier) -> (Session, Vec<Strin
         let kernel = match tier {
             Tier::Debug => debug::cached(&cache)
                 .ok_or_else(|| Unavailable("the debug kernel is not built: topstat-vm fetch --debug".into()))?,
-            _ => kernel::fetch(&cache, Series::V6_1, Arch::Amd64, false)?,
+            _ => kernel::fetch(&cache, Series::V6_1, Flavour::CloudAmd64, false)?,
         };
         // The debug kernel boots like any other.
         let booted = if tier == Tier::Debug { Tier::Stock } else { tier };

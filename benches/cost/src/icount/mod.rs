@@ -21,7 +21,7 @@ use topstat_vm::deps::{self, Tools};
 use topstat_vm::guest::Job;
 use topstat_vm::kernel::{self, Kernel, Series};
 use topstat_vm::klog::AllowList;
-use topstat_vm::qemu::{Arch, Cgroup, Machine, Tier};
+use topstat_vm::qemu::{Cgroup, Flavour, Machine, Tier};
 use topstat_vm::session::{self, Outcome, Plan};
 use topstat_vm::watch::Stream;
 
@@ -117,7 +117,7 @@ fn arguments(what: &Selection) -> Vec<OsString> {
 /// The counts of one boot of a kernel's newest build, for the table of another measurement.
 pub fn count(series: Series, what: Selection) -> Result<Column> {
     let (tools, cache) = (deps::tools()?, Cache::from_env());
-    let kernel = kernel::fetch(&cache, series, Arch::Amd64, false)?;
+    let kernel = kernel::fetch(&cache, series, Flavour::CloudAmd64, false)?;
     let options = Options { kernels: vec![series], boots: 1, what };
     Ok(Column { series, release: kernel.release.clone(), boots: boots(&tools, series, &kernel, &options)? })
 }
@@ -157,7 +157,7 @@ pub fn run(options: &Options) -> Result<()> {
     let cache = Cache::from_env();
     let mut columns = Vec::new();
     for &series in &options.kernels {
-        let kernel = kernel::fetch(&cache, series, Arch::Amd64, false)?;
+        let kernel = kernel::fetch(&cache, series, Flavour::CloudAmd64, false)?;
         // bcc compiles its programs against the kernel's headers; without them its line says so.
         if let Err(error) = kernel::fetch_headers(&cache, &kernel) {
             eprintln!("no headers of {} for bcc: {error:#}", kernel.release);
