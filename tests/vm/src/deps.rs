@@ -47,10 +47,6 @@ const DEBUG_HEADERS: &[(&str, &str)] =
 pub const QEMU_ARM64: &str = "qemu-system-aarch64";
 const QEMU_ARM64_PACKAGE: &str = "qemu-system-arm";
 
-/// The compilers of modules for guests of arm64, and its package.
-const GCC_ARM64: &str = "aarch64-linux-gnu-gcc";
-const GCC_ARM64_PACKAGE: &str = "gcc-aarch64-linux-gnu";
-
 /// Debian's keys, with which apt verifies other suites.
 const KEYRING_PACKAGE: &str = "debian-archive-keyring";
 
@@ -137,26 +133,24 @@ pub fn systemd() -> Result<PathBuf> {
 
 /// The error says how to get QEMU for guests of arm64, if it is missing.
 pub fn check_arm64() -> Result<()> {
-    if find(QEMU_ARM64).is_none() {
-        bail!(Unavailable(format!("{QEMU_ARM64} is missing; install it: apt-get install {QEMU_ARM64_PACKAGE}")));
-    }
-    Ok(())
+    check(&need(QEMU_ARM64, QEMU_ARM64_PACKAGE))
 }
 
-/// The compiler of modules for kernels of an architecture.
-pub fn compiler(arch: Arch) -> &'static str {
-    match arch {
-        Arch::Amd64 => "gcc",
-        Arch::Arm64 => GCC_ARM64,
-    }
+/// The compiler of modules for kernels of an architecture. The error says how to get it, if it is missing.
+pub fn compiler(arch: Arch) -> Result<&'static str> {
+    let gcc = match arch {
+        Arch::Amd64 => need("gcc", "gcc"),
+        Arch::Arm64 => need("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    };
+    check(&gcc)?;
+    Ok(gcc.program)
 }
 
-/// The error says how to get the compiler of modules for kernels of an architecture, if it is missing.
-pub fn check_compiler(arch: Arch) -> Result<()> {
-    let compiler = compiler(arch);
-    let package = if arch == Arch::Arm64 { GCC_ARM64_PACKAGE } else { compiler };
-    if find(compiler).is_none() {
-        bail!(Unavailable(format!("{compiler} is missing; install it: apt-get install {package}")));
+/// The error says how to get a program, if it is missing.
+fn check(need: &Need) -> Result<()> {
+    let Need { program, package } = need;
+    if find(program).is_none() {
+        bail!(Unavailable(format!("{program} is missing; install it: apt-get install {package}")));
     }
     Ok(())
 }

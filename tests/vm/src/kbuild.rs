@@ -40,7 +40,8 @@ impl Kbuild {
     /// kernel's architecture is missing.
     pub fn fetch(cache: &Cache, series: Series, tier: Tier) -> Result<Self> {
         let flavour = tier.flavour();
-        deps::check_compiler(flavour.arch())?;
+        // Checks that need no download come first.
+        let compiler = deps::compiler(flavour.arch())?;
         let of_debug = tier == Tier::Debug;
         let kernel = if of_debug { debug::build(cache)? } else { kernel::fetch(cache, series, flavour, false)? };
         let folder = kernel.dir.join(FOLDER);
@@ -55,11 +56,10 @@ impl Kbuild {
                 fs::rename(&scratch, &folder).with_context(|| format!("cannot make {}", folder.display()))?;
             }
         }
-        Self::at(&folder, &kernel, tier)
+        Self::at(&folder, &kernel, tier, compiler)
     }
 
-    fn at(folder: &Path, kernel: &Kernel, tier: Tier) -> Result<Self> {
-        let compiler = deps::compiler(tier.arch());
+    fn at(folder: &Path, kernel: &Kernel, tier: Tier, compiler: &str) -> Result<Self> {
         // The compiler that Debian names may be of another release than the host's.
         let mut make = vec![format!("CC={compiler}")];
         if tier.arch() == Arch::Arm64 {

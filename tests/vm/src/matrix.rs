@@ -83,12 +83,14 @@ pub fn kernel_of(cache: &Cache, cell: Cell) -> Result<Kernel> {
     match cell.tier {
         Tier::Debug => debug::build(cache),
         tier => {
-            let kernel = kernel::fetch(cache, cell.series, tier.flavour(), false)?;
-            if tier.arch() == Arch::Amd64 {
-                return Ok(kernel);
-            }
-            deps::check_arm64()?;
-            Ok(Kernel { root: Some(root::fetch(cache, tier.arch())?), ..kernel })
+            let root = match tier.arch() {
+                Arch::Amd64 => None,
+                Arch::Arm64 => {
+                    deps::check_arm64()?;
+                    Some(root::fetch(cache, Arch::Arm64)?)
+                }
+            };
+            Ok(Kernel { root, ..kernel::fetch(cache, cell.series, tier.flavour(), false)? })
         }
     }
 }
