@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opens, adopts or makes the pinned state of a family of ranked tables. See [`crate::pinned`].
 
+mod upgrade;
 mod write;
 
 use std::fs;
@@ -18,10 +19,9 @@ use super::lent::Borrowed;
 use super::load::Loaded;
 use super::{Attached, RankedFamily, Ranking, lent};
 use crate::bpffs::{self, Adopted, BUILD, Dir, LINKS, Locked, MAPS, PROGRAMS, Pins, abi_name, abis, build, partial};
-use crate::clock::possible_cpus;
 use crate::hooks::{self, At, Hook};
 use crate::maps::{Maps, first};
-use crate::{Error, Options, Program, State, TableInfo, bpf, cgroup, process};
+use crate::{Error, Options, Program, State, TableInfo, cgroup, process};
 
 /// Opens the pinned state: see [`crate::pinned::open`].
 pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
@@ -343,77 +343,6 @@ impl Pinned {
         self.set_build(&pins.build_of(self.of.build().observer))
     }
 
-    /// Replaces the programs if they are of another build, or not all there. Returns whether it did.
-    fn upgrade(&self, pins: &Pins) -> Result<bool, Error> {
-        let shape = self.maps()?.shape()?;
-        let made = self.of.build();
-        let mut object = self.of.open(&Options { top: shape.top, ..Options::default() }, possible_cpus()?)?;
-        let build_now = pins.build_of(made.observer);
-        let hooks = self.of.hooks();
-        let links = hooks.iter().map(|hook| self.link(hook)).collect::<Result<Vec<_>, _>>()?;
-        let needed = self.needed(&hooks, &links)?;
-        let surplus = self.surplus(&hooks)?;
-        let is_whole = needed.iter().zip(&links).all(|(is_needed, link)| link.is_some() || !is_needed);
-        if build(&self.dir).is_some_and(|b| b == build_now) && is_whole && surplus.is_empty() {
-            return Ok(false);
-        }
-        self.share(&mut object)?;
-        for (hook, link) in hooks.iter().zip(&links) {
-            // A program that is attached already is not loaded again.
-            if hook.at == At::Gate && link.is_some() {
-                bpf::leave_out(&mut object, &hook.enter())?;
-            }
-        }
-        let borrowed = made.lent.map(|lent| {
-            Borrowed::of(lent, |own, _| {
-                self.map(own)?.ok_or_else(|| unusable(&self.dir.path_of(MAPS).join(file_of(own)), &"it is no map"))
-            })
-        });
-        let loaded = Loaded::new(&self.of, object, true, borrowed.transpose()?.unwrap_or_default())?;
-        // From here until the end the state has no build: a process that finds it without one upgrades it again.
-        self.dir.remove_tree(BUILD, &mut Vec::new())?;
-        self.pin_maps(&loaded)?;
-        for ((hook, link), is_needed) in hooks.iter().zip(links).zip(needed) {
-            match (hook.at, link) {
-                (_, None) if !is_needed => self.keep_ready(&loaded, hook)?,
-                (_, None) => self.attach(&loaded, hook)?,
-                (At::Cgroup, Some((mut link, _))) => hooks::replace(&loaded.object, hook, &mut link)?,
-                (At::Gate, Some(_)) => {
-                    let gate = bpf::map(&loaded.object, &hook.gate())?;
-                    hooks::enter(&loaded.object, hook, &gate)?;
-                }
-            }
-            self.pin_program(&loaded, &hook.program)?;
-        }
-        for part in [LINKS, PROGRAMS] {
-            let part = self.dir.make(part)?;
-            for name in &surplus {
-                part.remove_tree(name, &mut Vec::new())?;
-            }
-        }
-        self.set_build(&build_now)?;
-        Ok(true)
-    }
-
-    /// Whether each hook has to be attached, by the settings of tables and by the objects that need it. A hook that objects have
-    /// needed, and which readers have not detached yet, still has to be.
-    fn needed(&self, hooks: &[Hook], links: &[Option<(Link, u32)>]) -> Result<Vec<bool>, Error> {
-        let maps = self.maps()?;
-        let settings = self.of.settings(&maps, None)?;
-        let on: Vec<String> = self
-            .of
-            .family
-            .tables()
-            .into_iter()
-            .filter_map(|table| settings.get(self.of.place(&table).ok()?).counts().then(|| table.sample.clone()))
-            .collect();
-        let is_counted = |hook: &Hook| hook.while_counted.is_none_or(|word| maps.number(word) != Some(0));
-        let is_needed = |(hook, link): (&Hook, &Option<(Link, u32)>)| {
-            hook.is_needed(|sample| on.iter().any(|name| name == sample)) && (link.is_some() || is_counted(hook))
-        };
-        Ok(hooks.iter().zip(links).map(is_needed).collect())
-    }
-
     /// A pinned program.
     fn pinned_program(&self, name: &str) -> Result<Option<OwnedFd>, Error> {
         let Some(programs) = self.dir.dir(PROGRAMS)? else { return Ok(None) };
@@ -432,13 +361,6 @@ impl Pinned {
         let Some(program) = self.pinned_program(name)? else { return Ok(None) };
         let id = libbpf_rs::Program::id_from_fd(program.as_fd());
         id.map(Some).map_err(|e| unusable(&self.dir.path_of(PROGRAMS).join(name), &e))
-    }
-
-    /// Links of hooks that this build lacks.
-    fn surplus(&self, hooks: &[Hook]) -> Result<Vec<String>, Error> {
-        let known = |name: &String| hooks.iter().any(|hook| hook.link == *name);
-        let names = self.dir.make(LINKS)?.names()?;
-        Ok(names.into_iter().filter(|name| !known(name)).collect())
     }
 }
 
