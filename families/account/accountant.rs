@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject, ProgramInput};
 
+use super::AccountOptions;
 use super::abi;
 use super::precise::Precise;
-use crate::bpf::{self, Shared};
-use crate::clock::possible_cpus;
-use crate::family::AccountOptions;
-use crate::{Error, report};
+use topstat_kernel::bpf::{self, Shared};
+use topstat_kernel::clock::possible_cpus;
+use topstat_kernel::{Error, report};
 
 const OBJECT: &[u8] = object!("account/precise.bpf.o");
 const NAME: &str = "tasks";
@@ -107,7 +107,7 @@ impl Accountant {
     /// Loads the programs, attaches them, and opens accounts for the existing threads.
     ///
     /// # Errors
-    /// As [`crate::load`].
+    /// As [`topstat_kernel::load`].
     pub fn load(options: &AccountOptions) -> Result<Arc<Self>, Error> {
         let (object, constants) = open(options)?;
         let object = bpf::load(NAME, object).map_err(|e| report::explain(e, NAME))?;

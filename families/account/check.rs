@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks what parts of the account of tasks this kernel supports, and how exact each part is.
 
+use super::AccountOptions;
 use super::accountant;
-use crate::family::AccountOptions;
-use crate::report::loads;
-use crate::{Check, Outcome, bpf};
+use topstat_kernel::report::loads;
+use topstat_kernel::{Check, Outcome, bpf};
 
 /// Paths of the kernel's configuration. Mostly it can't be read, and it is not needed.
 const CONFIGS: [&str; 2] = ["/boot/config-", "/lib/modules/"];

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use topstat_model::interval::{Each, Task, Usage};
 
 use super::{abi, usage};
-use crate::process::name;
+use topstat_kernel::process::name;
 
 /// The threads that have run, as a reader has seen them.
 #[derive(Default)]

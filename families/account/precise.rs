@@ -11,9 +11,8 @@ use topstat_model::interval::{AccountLost, Cpu, Each, Interval};
 use super::abi;
 use super::accountant::Accountant;
 use super::ledger::Ledger;
-use crate::Error;
-use crate::bpf::{self, Shared};
-use crate::family::AccountReader;
+use topstat_kernel::Error;
+use topstat_kernel::bpf::{self, Shared};
 
 const OBJECT: &[u8] = object!("account/precise_read.bpf.o");
 
@@ -389,15 +388,5 @@ fn cpu(
         irq_ns: since(now.own.irq, then.irq),
         softirq_ns: since(now.own.softirq, then.softirq),
         steal_ns: since(now.own.steal, then.steal),
-    }
-}
-
-impl AccountReader for Precise {
-    fn interval(&mut self, each: Each) -> Result<Interval, Error> {
-        Precise::interval(self, each)
-    }
-
-    fn poll(&mut self) {
-        Precise::poll(self);
     }
 }

@@ -7,12 +7,12 @@ use std::mem::{offset_of, size_of};
 
 use topstat_model::ColumnKind;
 
-use crate::Error;
-use crate::bpf::as_bytes;
-use crate::cgroup;
-use crate::events::{Capture, Options};
-use crate::family::{EventKind, Family, FieldAt, Payload, RowColumn, Streaming, columns};
-use crate::process;
+use topstat_kernel::Error;
+use topstat_kernel::bpf::as_bytes;
+use topstat_kernel::cgroup;
+use topstat_kernel::events::{Capture, EventKind, Options, Payload, Streaming};
+use topstat_kernel::family::{Family, FieldAt, RowColumn, columns};
+use topstat_kernel::process;
 
 /// The names of the supported system calls.
 const NAMES: [&str; 14] = [
@@ -58,7 +58,7 @@ pub fn family() -> Family {
         constants,
         kinds: vec![EventKind { payload: Some(Payload { name: "data", list: false }), ..kind }],
     };
-    Family::streaming("capture", (6, 1), streaming)
+    streaming.family("capture", (6, 1))
 }
 
 fn moved() -> Vec<RowColumn> {

@@ -7,7 +7,8 @@ use std::mem::{offset_of, size_of};
 
 use topstat_model::ColumnKind;
 
-use crate::family::{EventKind, Family, FieldAt, FilterBy, RowColumn, Streaming, columns};
+use topstat_kernel::events::{EventKind, Streaming};
+use topstat_kernel::family::{Family, FieldAt, FilterBy, RowColumn, columns};
 
 /// TCP's states, by the kernel's numbers.
 const STATES: [&str; 12] = [
@@ -50,7 +51,7 @@ pub fn family() -> Family {
         constants: Streaming::v1_controller,
         kinds,
     };
-    Family::streaming("connections", (6, 1), streaming)
+    streaming.family("connections", (6, 1))
 }
 
 const fn at(offset: usize) -> FieldAt {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use topstat_model::definition::Definition;
 
 use super::{System, Trouble, family_of};
-use crate::catalogue;
-use crate::family::Family;
+use topstat_kernel::family::Family;
 
 /// The definitions that `by_hand.bpf.c` was written for: numbers, and a text.
 pub const DEFINITIONS: [&str; 2] =
@@ -24,5 +23,5 @@ pub fn add_by_hand(
     system: &System,
 ) -> Result<Arc<Family>, Trouble> {
     let family = family_of(sample, table, definition, system, object!("custom/by_hand.bpf.o"))?;
-    catalogue::add(family).map_err(Trouble::Other)
+    crate::catalogue().add(family).map_err(Trouble::Other)
 }

@@ -7,8 +7,8 @@ use topstat_model::definition::{Constant, Op};
 
 use super::abi;
 use super::resolve::Field;
-use crate::cgroup;
-use crate::family::EventFormat;
+use topstat_kernel::cgroup;
+use topstat_kernel::family::EventFormat;
 
 /// The words of a constant.
 pub type Words = [u64; abi::CUSTOM_TEXT_WORDS as usize];

@@ -6,8 +6,8 @@ use topstat_model::{ColumnKind, Unit};
 
 use super::resolve::{Event, Field, System};
 use super::{abi, constant, place};
-use crate::family::EventField;
-use crate::hooks::Hook;
+use topstat_kernel::family::EventField;
+use topstat_kernel::hooks::Hook;
 
 /// See the module.
 pub struct Described {

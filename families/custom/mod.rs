@@ -19,16 +19,16 @@ use libbpf_rs::MapHandle;
 use topstat_model::ColumnKind;
 use topstat_model::definition::{Definition, Fault, Source};
 
-use crate::bpffs::{self, Locked, MAPS, Pins, abi_name};
-use crate::family::{
+use described::Described;
+pub use resolve::{Listed, System, list as events};
+use topstat_kernel::bpffs::{self, Locked, MAPS, Pins, abi_name};
+use topstat_kernel::family::{
     Build, Builds, Constant, Constants, Defined, Doubt, Entries, Family, FieldAt, MapSize, Objects, OwnLost,
     OwnOptions, Ranked, Refill, RowColumn, columns,
 };
-use crate::hooks::Hook;
-use crate::maps::first;
-use crate::{Error, SampleInfo, TableInfo, catalogue, process};
-use described::Described;
-pub use resolve::{Listed, System, list as events};
+use topstat_kernel::hooks::Hook;
+use topstat_kernel::maps::first;
+use topstat_kernel::{Error, SampleInfo, TableInfo, process};
 
 /// The beginning of the names of these families. The name of the sample follows.
 const PREFIX: &str = "custom_";
@@ -59,7 +59,7 @@ impl From<Fault> for Trouble {
 /// The definition names an event or a field that this kernel lacks, or the name is taken or can't be a directory's name.
 pub fn add(sample: &str, table: &str, definition: &Definition, system: &System) -> Result<Arc<Family>, Trouble> {
     let family = family_of(sample, table, definition, system, object!("custom/custom.bpf.o"))?;
-    catalogue::add(family).map_err(Trouble::Other)
+    crate::catalogue().add(family).map_err(Trouble::Other)
 }
 
 /// The memory of a table's objects in the kernel, in bytes, without the tables of its CPUs.
@@ -160,7 +160,7 @@ fn constants(described: &Described, path: &str, definition: &Definition, buckets
     put(&mut given.name, path);
     put(&mut given.definition, &definition.text);
     let from = offset_of!(abi::custom_constants, buckets_mask);
-    let bytes = crate::bpf::as_bytes(&given)[from..].to_vec();
+    let bytes = topstat_kernel::bpf::as_bytes(&given)[from..].to_vec();
     let fields = [
         (offset_of!(abi::custom_constants, jiffy_ns), Constant::JiffyNs),
         (offset_of!(abi::custom_constants, v1_controller), Constant::V1Controller),

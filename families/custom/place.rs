@@ -11,8 +11,8 @@ use topstat_model::Unit;
 use topstat_model::definition::EventKind;
 
 use super::resolve::{file, usdt};
-use crate::clock::online_cpus;
-use crate::hooks::{Hook, Place};
+use topstat_kernel::clock::online_cpus;
+use topstat_kernel::hooks::{Hook, Place};
 
 /// A counter of `perf_event_open`.
 pub struct Counter {

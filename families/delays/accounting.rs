@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether the kernel keeps the accounts that the programs read.
 
-use crate::{Check, Error, Outcome};
+use topstat_kernel::{Check, Error, Outcome};
 
 /// The kernel's switch of delay accounting (since 5.14). It exists if the kernel was built with delay accounting.
 const SWITCH_FILE: &str = "/proc/sys/kernel/task_delayacct";

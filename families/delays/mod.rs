@@ -10,9 +10,9 @@ use std::mem::{offset_of, size_of};
 
 use topstat_model::Unit;
 
-use crate::family::{Build, Builds, Constant, Constants, Family, Objects, OwnLost, Ranked, Refill, columns};
-use crate::hooks::Hook;
-use crate::{SampleInfo, TableInfo, process};
+use topstat_kernel::family::{Build, Builds, Constant, Constants, Family, Objects, OwnLost, Ranked, Refill, columns};
+use topstat_kernel::hooks::Hook;
+use topstat_kernel::{SampleInfo, TableInfo, process};
 
 /// The map that counts waits for block I/O that were longer than the time there was for them.
 const IMPOSSIBLE: &str = ".data.impossible";

@@ -9,11 +9,11 @@ use std::mem::{offset_of, size_of};
 use topstat_model::Reach::{Local, Spanning};
 use topstat_model::{ColumnKind, Unit};
 
-use crate::family::{
+use topstat_kernel::family::{
     Build, Builds, Constant, Constants, Family, FieldAt, FilterBy, Objects, Probes, Ranked, Refill, RowColumn, columns,
 };
-use crate::hooks::Hook;
-use crate::{SampleInfo, TableInfo};
+use topstat_kernel::hooks::Hook;
+use topstat_kernel::{SampleInfo, TableInfo};
 
 /// The program of `probe.bpf.c` that needs `block_io_start`, which came with Linux 6.5 together with `block_io_done`.
 const START: &str = "probe_start";

@@ -8,9 +8,9 @@ use std::mem::{offset_of, size_of};
 use topstat_model::Reach::Spanning;
 use topstat_model::{ColumnKind, Unit};
 
-use crate::family::{Build, Builds, Constant, Constants, Family, FieldAt, Objects, Ranked, Refill, RowColumn};
-use crate::hooks::Hook;
-use crate::{SampleInfo, TableInfo};
+use topstat_kernel::family::{Build, Builds, Constant, Constants, Family, FieldAt, Objects, Ranked, Refill, RowColumn};
+use topstat_kernel::hooks::Hook;
+use topstat_kernel::{SampleInfo, TableInfo};
 
 /// The family. If this function were named `family`, all programs would list it.
 pub fn unlisted() -> Family {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use libbpf_rs::{Object, ProgramInput};
 
 use super::abi;
-use crate::bpf::{self, Shared, program};
-use crate::ranking::{RankedFamily, Ranking, bank_size, load};
-use crate::{Error, Options, State as _, TableInfo, catalogue};
+use topstat_kernel::bpf::{self, Shared, program};
+use topstat_kernel::ranking::{RankedFamily, Ranking, bank_size, load};
+use topstat_kernel::{Error, Options, State as _, TableInfo};
 
 /// Ports of the flows on each address; `BENCH_PORTS` in `bench.bpf.c`.
 const PORTS: u32 = 16384;
@@ -56,9 +56,9 @@ impl Bench {
     /// Loads everything. The observer sees the sockets that are made from now on.
     ///
     /// # Errors
-    /// As [`crate::load`].
+    /// As [`topstat_kernel::load`].
     pub fn new(tables: &[Arc<TableInfo>], options: &Options) -> Result<Self, Error> {
-        let family = catalogue::family_of("udp_v4").expect("a sample of this family");
+        let family = crate::catalogue().family_of("udp_v4").expect("a sample of this family");
         let family = RankedFamily::of(&family).expect("a family of ranked tables");
         let observer = load(&family, tables, options)?;
         let mut object = bpf::open("bench", object!("inet/bench.bpf.o"))?;
@@ -74,7 +74,7 @@ impl Bench {
     /// When the delay is out of its range.
     pub fn set(&mut self, tables: &[Arc<TableInfo>], delay_ms: u32) -> Result<(), Error> {
         for table in self.observer.samples().iter().flat_map(|s| &s.tables) {
-            crate::update(&self.observer, table, |settings| {
+            topstat_kernel::update(&self.observer, table, |settings| {
                 settings.enabled = tables.contains(table);
                 settings.delay_ms = delay_ms;
             })?;

@@ -2,11 +2,11 @@
 //! The programs, with UDP counted by its functions or by its packets.
 
 use super::abi;
-use crate::bpf::{self, sockets::Avoided};
-use crate::family::{Build, BuildKind, Builds, Entries, Keeps, Kind, MapSize, Refill, Settle};
-use crate::hooks::Hook;
-use crate::report::{Check, Outcome};
 use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
+use topstat_kernel::bpf::{self, sockets::Avoided};
+use topstat_kernel::family::{Build, BuildKind, Builds, Entries, Keeps, MapSize, Ranked, Refill, Settle};
+use topstat_kernel::hooks::Hook;
+use topstat_kernel::report::{Check, Outcome};
 
 /// The times at which tables of TCP were switched on: see `peek.bpf.h`.
 const SINCE: &str = ".data.since";
@@ -39,8 +39,8 @@ const BY_FUNCTIONS: usize = 0;
 /// The variant in which UDP is counted.
 pub fn check() -> Vec<Check> {
     const NAME: &str = "counting of UDP";
-    let Some(family) = crate::catalogue::family_of(UDP_SAMPLES[0]) else { return Vec::new() };
-    let Kind::Ranked(ranked) = &family.kind else { return Vec::new() };
+    let Some(family) = crate::catalogue().family_of(UDP_SAMPLES[0]) else { return Vec::new() };
+    let Some(ranked) = family.kind_as::<Ranked>() else { return Vec::new() };
     if let Some(obstacle) = ranked.builds.unknown() {
         return vec![Check::untried(NAME, &obstacle)];
     }
@@ -138,11 +138,11 @@ pub fn builds() -> Builds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranking::RankedFamily;
+    use topstat_kernel::ranking::RankedFamily;
 
     #[test]
     fn the_pinned_programs_decide_how_udp_is_counted() {
-        let family = crate::catalogue::family_of(UDP_SAMPLES[0]).unwrap();
+        let family = crate::catalogue().family_of(UDP_SAMPLES[0]).unwrap();
         let sample = family.samples.iter().find(|sample| sample.name == UDP_SAMPLES[0]).unwrap();
         let constants = vec![0; size_of::<abi::inet_constants>()];
         let way = |programs: &[&str]| {

@@ -12,7 +12,7 @@ mod tables;
 
 use std::mem::{offset_of, size_of};
 
-use crate::family::{Constant, Constants, Family, Ranked};
+use topstat_kernel::family::{Constant, Constants, Family, Ranked};
 
 /// Where the settings have the configurations by whose slides the family net reads records, and the number of these.
 pub const GUESTS_AT: usize = offset_of!(abi::inet_settings, guest);

@@ -6,9 +6,9 @@ use std::mem::offset_of;
 use topstat_model::{ColumnKind, Unit};
 
 use super::abi::{self, inet_row};
-use crate::family::{FieldAt, FilterBy, Objects, RowColumn, Variant, columns};
-use crate::process::abi::process_who;
-use crate::{SampleInfo, TableInfo};
+use topstat_kernel::family::{FieldAt, FilterBy, Objects, RowColumn, Variant, columns};
+use topstat_kernel::process::abi::process_who;
+use topstat_kernel::{SampleInfo, TableInfo};
 
 /// The tables of all sockets.
 fn sockets() -> Vec<TableInfo> {

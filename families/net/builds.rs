@@ -4,12 +4,12 @@
 use libbpf_rs::Object;
 
 use super::abi;
-use crate::families::inet;
-use crate::family::{Build, BuildKind, Builds, Entries, Grids, Kind, Lent, MapSize, Refill, Settle};
-use crate::hooks::Hook;
-use crate::report::Check;
+use crate::inet;
 use crate::udp::{self, PACKETS, UDP};
-use crate::{Error, bpf};
+use topstat_kernel::family::{Build, BuildKind, Builds, Entries, Grids, Lent, MapSize, Ranked, Refill, Settle};
+use topstat_kernel::hooks::Hook;
+use topstat_kernel::report::Check;
+use topstat_kernel::{Error, bpf};
 
 /// The setting that chooses whether UDP is counted: `yes`, the default, or `no`.
 const NET_UDP: &str = "TOPSTAT_NET_UDP";
@@ -70,8 +70,8 @@ const BY_FUNCTIONS: usize = 0;
 /// Whether UDP is counted, and how.
 pub fn check() -> Vec<Check> {
     const NAME: &str = "counting of UDP in net_*";
-    let Some(family) = crate::catalogue::family_of(SAMPLES[0]) else { return Vec::new() };
-    let Kind::Ranked(ranked) = &family.kind else { return Vec::new() };
+    let Some(family) = crate::catalogue().family_of(SAMPLES[0]) else { return Vec::new() };
+    let Some(ranked) = family.kind_as::<Ranked>() else { return Vec::new() };
     if let Some(obstacle) = ranked.builds.unknown() {
         return vec![Check::untried(NAME, &obstacle)];
     }

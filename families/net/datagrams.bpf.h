@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * UDP: hooks of the making, adoption and closing of sockets, and of their datagrams (udp.h). Datagrams are counted in UDP's own
- * functions (observe/datagram.bpf.h) or by packets. crates/topstat-kernel/src/udp.rs chooses.
+ * functions (observe/datagram.bpf.h) or by packets. families/udp.rs chooses.
  */
 #ifndef TOPSTAT_NET_DATAGRAMS_H
 #define TOPSTAT_NET_DATAGRAMS_H

@@ -10,8 +10,10 @@ use std::mem::{offset_of, size_of};
 use topstat_model::Reach::{Local, Part, Spanning};
 use topstat_model::{ColumnKind, Unit};
 
-use crate::family::{Constant, Constants, Family, FieldAt, FilterBy, Objects, OwnLost, Ranked, RowColumn, columns};
-use crate::{SampleInfo, TableInfo};
+use topstat_kernel::family::{
+    Constant, Constants, Family, FieldAt, FilterBy, Objects, OwnLost, Ranked, RowColumn, columns,
+};
+use topstat_kernel::{SampleInfo, TableInfo};
 
 /// The family of the samples `net_*`.
 pub fn family() -> Family {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use topstat_model::stacks::{Category, Found, Frame, Side};
 
 use super::rules::{Rules, Verdict};
-use crate::Error;
-use crate::symbols::Symbols;
+use topstat_kernel::Error;
+use topstat_kernel::symbols::Symbols;
 
 /// Functions with a rule that vote on each side: most of them are in the same file, and outvote functions of the next file.
 const ASKED: usize = 8;

@@ -4,8 +4,8 @@
 use topstat_model::stacks::{Category, Found, Side};
 
 use super::{Classifier, Sampled, Verdict, Why};
-use crate::families::netstack::rules::Rules;
-use crate::symbols::Symbols;
+use crate::netstack::rules::Rules;
+use topstat_kernel::symbols::Symbols;
 
 /// A kernel with these functions: the first is at 0x1000, and each is 0x10 long.
 const FUNCTIONS: [&str; 22] = [

@@ -9,8 +9,8 @@ use libbpf_rs::{Link, ProgramMut};
 use libbpf_sys::{PERF_COUNT_SW_CPU_CLOCK, perf_event_attr};
 use topstat_model::stacks::Event;
 
-use crate::clock::online_cpus;
-use crate::{Error, perf};
+use topstat_kernel::clock::online_cpus;
+use topstat_kernel::{Error, perf};
 
 /// From `linux/perf_event.h`.
 const PERF_TYPE_HARDWARE: u32 = 0;

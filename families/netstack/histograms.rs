@@ -12,8 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 use topstat_model::histograms::{Histogram, Histograms, Subject};
 
 use super::abi;
-use crate::bpf::{self, Shared};
-use crate::{Error, cost};
+use topstat_kernel::bpf::{self, Shared};
+use topstat_kernel::{Error, cost};
 
 const SIZES: &[u8] = object!("netstack/sizes.bpf.o");
 const LATENCY: &[u8] = object!("netstack/latency.bpf.o");

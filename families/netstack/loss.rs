@@ -4,7 +4,7 @@
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
 
 use super::abi;
-use crate::{Error, bpf};
+use topstat_kernel::{Error, bpf};
 
 const OBJECT: &[u8] = object!("netstack/loss.bpf.o");
 

@@ -17,11 +17,13 @@ pub use loss::{Loss, Lost};
 pub use rules::Verdict;
 pub use sampler::{DEFAULT_HZ, MOST_HZ, Options, Sampler};
 
+use std::sync::Arc;
+
 use topstat_model::stacks::Event;
 
-use crate::Error;
-use crate::family::{Family, Kind, Sampling};
-use crate::report::{Check, Outcome};
+use topstat_kernel::Error;
+use topstat_kernel::family::{Family, Kind};
+use topstat_kernel::report::{Check, Outcome};
 
 /// The family of sampled stacks. It has no samples in the daemon's tree: `topstat netstack` shows them.
 pub fn family() -> Family {
@@ -29,18 +31,22 @@ pub fn family() -> Family {
         name: "netstack".to_owned(),
         abi: 0, // the family pins nothing
         samples: Vec::new(),
-        kind: Kind::Stacks(Sampling { try_load }),
+        kind: Arc::new(Stacks),
         since: (5, 10),
         ready: || Ok(()),
         check: || vec![check()],
     }
 }
 
-/// Loads all programs of the family.
-fn try_load() -> Result<(), Error> {
-    sampler::try_load()?;
-    histograms::try_load()?;
-    loss::try_load()
+/// The kind of sampled stacks, while a reader exists.
+struct Stacks;
+
+impl Kind for Stacks {
+    fn try_load(&self, _family: &Arc<Family>) -> Result<(), Error> {
+        sampler::try_load()?;
+        histograms::try_load()?;
+        loss::try_load()
+    }
 }
 
 /// The index of a device in the calling thread's network namespace.
@@ -64,10 +70,10 @@ fn check() -> Check {
             "in a virtual machine, give it a performance monitoring unit".to_owned(),
         ),
         Ok(Err(e)) | Err(e) => {
-            if let Some(obstacle) = crate::report::obstacle() {
+            if let Some(obstacle) = topstat_kernel::report::obstacle() {
                 return Check::untried(&name, &obstacle);
             }
-            let why = crate::report::explain(e, "netstack").to_string();
+            let why = topstat_kernel::report::explain(e, "netstack").to_string();
             (Outcome::Missing, why, "the lines above say what is missing".to_owned())
         }
     };

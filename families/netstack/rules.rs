@@ -7,8 +7,8 @@ use std::path::Path;
 
 use topstat_model::stacks::{Category, Side};
 
-use crate::Error;
-use crate::symbols::plain;
+use topstat_kernel::Error;
+use topstat_kernel::symbols::plain;
 
 /// The rules that come with topstat.
 const OWN: &str = include_str!("rules.txt");

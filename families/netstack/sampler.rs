@@ -13,9 +13,9 @@ use topstat_model::stacks::{Besides, Event, Frame, Profile, Sample};
 use super::abi;
 use super::classify::{Classifier, Sampled};
 use super::events::{self, CpuEvent};
-use crate::bpf::{self, Shared};
-use crate::cgroup::{self, Paths};
-use crate::{Error, perf, process};
+use topstat_kernel::bpf::{self, Shared};
+use topstat_kernel::cgroup::{self, Paths};
+use topstat_kernel::{Error, perf, process};
 
 const OBJECT: &[u8] = object!("netstack/netstack.bpf.o");
 const PROGRAM: &str = "netstack_sample";
@@ -128,7 +128,7 @@ impl Sampler {
             let advice = "run as root, and set kernel.kptr_restrict to 0 or 1";
             return Err(failed("name", format!("/proc/kallsyms hides where functions are; {advice}")));
         }
-        let cpus = crate::clock::online_cpus()?;
+        let cpus = topstat_kernel::clock::online_cpus()?;
         let object = load(options.hz, cpus.len())?;
         let event = match options.event {
             Some(event) => events::available(event).map(|()| event)?,

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use topstat_model::{Reach, Unit};
 
-use crate::family::{Counting, Family, Kind, Objects, RowColumn, columns};
-use crate::report::{Check, Outcome};
-use crate::{SampleInfo, TableInfo};
+use topstat_kernel::Counting;
+use topstat_kernel::family::{Family, Objects, RowColumn, columns};
+use topstat_kernel::report::{Check, Outcome};
+use topstat_kernel::{SampleInfo, TableInfo};
 
 const LIMITS: &str = "cgroup_limits";
 const PRESSURE: &str = "cgroup_pressure";
@@ -27,7 +28,7 @@ pub fn family() -> Family {
         name: "pressure".to_owned(),
         abi: 0, // the family pins nothing
         samples: samples().into_iter().map(Arc::new).collect(),
-        kind: Kind::Counters(counting),
+        kind: Arc::new(counting),
         since: (6, 1),
         ready: || Ok(()),
         check: || vec![check()],
@@ -88,7 +89,7 @@ fn group_columns() -> Vec<RowColumn> {
 fn available() -> Vec<String> {
     // Reading fails with EOPNOTSUPP where pressure is switched off (psi=0).
     let stalls = std::fs::read("/proc/pressure/cpu").is_ok();
-    let controllers = crate::cgroup::controllers();
+    let controllers = topstat_kernel::cgroup::controllers();
     let has = |name: &str| controllers.iter().any(|controller| controller == name);
     let samples = [(LIMITS, has("cpu") || has("memory")), (PRESSURE, stalls), (MEMORY, has("memory"))];
     samples.iter().filter(|(_, available)| *available).map(|(name, _)| (*name).to_owned()).collect()
@@ -103,7 +104,7 @@ fn check() -> Check {
     let (outcome, found) = match reader::try_load() {
         Ok(()) if absent.is_empty() => (Outcome::Ok, "limits, pressure and memory".to_owned()),
         Ok(()) => (Outcome::Degraded, format!("this kernel does not count {}", absent.join(", "))),
-        Err(why) => (Outcome::Missing, crate::report::explain(why, "pressure").to_string()),
+        Err(why) => (Outcome::Missing, topstat_kernel::report::explain(why, "pressure").to_string()),
     };
     let advice = if absent.contains(&PRESSURE.to_owned()) { advice.to_owned() } else { String::new() };
     Check { name, outcome, found, advice }

@@ -8,10 +8,10 @@ use std::time::{Instant, SystemTime};
 use libbpf_rs::{CgroupIterOpts, CgroupIterOrder, IterOpts, Link, Object};
 
 use super::abi;
-use crate::bpf::{self, Shared};
-use crate::cgroup::{self, Paths, V1Controller};
-use crate::process::abi::PROCESS_GROUP_V1;
-use crate::{Error, clock};
+use topstat_kernel::bpf::{self, Shared};
+use topstat_kernel::cgroup::{self, Paths, V1Controller};
+use topstat_kernel::process::abi::PROCESS_GROUP_V1;
+use topstat_kernel::{Error, clock};
 
 const OBJECT: &[u8] = object!("pressure/pressure.bpf.o");
 /// The purpose of running the program, for errors.

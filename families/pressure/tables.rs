@@ -11,8 +11,8 @@ use super::abi;
 use super::reader::{Reader, Reading};
 use super::rolled::Rolled;
 use super::{LIMITS, MEMORY, PRESSURE};
-use crate::counting::{Key, Refresh, Tallied, Tallier, Tallies, Tally, Whose};
-use crate::{Error, Options, TableInfo};
+use topstat_kernel::counting::{Key, Refresh, Tallied, Tallier, Tallies, Tally, Whose};
+use topstat_kernel::{Error, Options, TableInfo};
 
 /// The names of lost counts.
 pub const LOST: [&str; 2] = ["beyond", "unreadable"];

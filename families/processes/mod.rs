@@ -7,7 +7,8 @@ use std::mem::{offset_of, size_of};
 
 use topstat_model::ColumnKind;
 
-use crate::family::{EventKind, Family, FieldAt, Payload, RowColumn, Streaming, columns};
+use topstat_kernel::events::{EventKind, Payload, Streaming};
+use topstat_kernel::family::{Family, FieldAt, RowColumn, columns};
 
 /// The family of events of processes.
 pub fn family() -> Family {
@@ -29,7 +30,7 @@ pub fn family() -> Family {
         ],
     };
     debug_assert_eq!(streaming.kinds.len(), abi::PROCESSES_KINDS as usize);
-    Family::streaming("processes", (6, 1), streaming)
+    streaming.family("processes", (6, 1))
 }
 
 fn who(at: usize, parent: usize) -> Vec<RowColumn> {

@@ -14,8 +14,8 @@ use super::lists::Memory;
 use super::protocols::{Protocol, protocols};
 use super::raw::{Holder, Key, Raw, Shape};
 use super::reader::Which;
-use crate::Error;
-use crate::bpf::{self, Runner, Shared};
+use topstat_kernel::Error;
+use topstat_kernel::bpf::{self, Runner, Shared};
 
 const OBJECT: &[u8] = object!("snmp/snmp.bpf.o");
 /// The purpose of running the programs, for errors.

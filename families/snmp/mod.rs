@@ -25,8 +25,9 @@ pub use select::Wish;
 
 use std::sync::Arc;
 
-use crate::family::{Counting, Family, Kind};
-use crate::report::{Check, Outcome};
+use topstat_kernel::Counting;
+use topstat_kernel::family::Family;
+use topstat_kernel::report::{Check, Outcome};
 
 /// The family of SNMP counters.
 pub fn family() -> Family {
@@ -35,7 +36,7 @@ pub fn family() -> Family {
         name: "snmp".to_owned(),
         abi: 0, // the family pins nothing
         samples: samples::samples().into_iter().map(Arc::new).collect(),
-        kind: Kind::Counters(Counting { try_load: arrays::try_load, available, open: tables::open, parts, lost }),
+        kind: Arc::new(Counting { try_load: arrays::try_load, available, open: tables::open, parts, lost }),
         since: (5, 10),
         ready: || Ok(()),
         check: || vec![check()],
@@ -57,7 +58,7 @@ fn check() -> Check {
         Err(why) => Check {
             name,
             outcome: Outcome::Degraded,
-            found: format!("from /proc, without CPUs: {}{without}", crate::report::explain(why, "snmp")),
+            found: format!("from /proc, without CPUs: {}{without}", topstat_kernel::report::explain(why, "snmp")),
             advice,
         },
     }

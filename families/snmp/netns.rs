@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use topstat_model::names::container;
 
-use crate::Error;
+use topstat_kernel::Error;
 
 /// The word for every namespace, or every device.
 pub(super) const ALL: &str = "all";

@@ -17,7 +17,7 @@ use super::layout::{At, Layout, Of, Place};
 use super::netns::{FIRST_PROCESS, Names, Netns, inode, own_netns};
 use super::protocols::{Protocol, protocols};
 use super::raw::{Holder, Keep, Key, Raw, Shape};
-use crate::Error;
+use topstat_kernel::Error;
 
 /// A selection of counters.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +83,7 @@ impl Reader {
         let wanted = wanted(&select.protocols, of)?;
         let arrays = match select.from_files {
             true => Err("asked for".to_owned()),
-            false => Arrays::open(of, &wanted).map_err(|e| crate::report::explain(e, "snmp").to_string()),
+            false => Arrays::open(of, &wanted).map_err(|e| topstat_kernel::report::explain(e, "snmp").to_string()),
         };
         let way = match arrays {
             Ok(arrays) => Way::Arrays(Box::new(arrays)),

@@ -8,8 +8,8 @@ use topstat_model::{ColumnKind, Unit};
 
 use super::files;
 use super::protocols::{Protocol, protocols};
-use crate::family::{FieldAt, FilterBy, Objects, RowColumn};
-use crate::{SampleInfo, TableInfo};
+use topstat_kernel::family::{FieldAt, FilterBy, Objects, RowColumn};
+use topstat_kernel::{SampleInfo, TableInfo};
 
 /// The prefix of a protocol's name in its sample's name.
 pub const PREFIX: &str = "snmp_";

@@ -7,7 +7,7 @@ use super::netns::{ALL, Names, Netns, find_netns};
 use super::protocols::protocols;
 use super::raw::Keep;
 use super::reader::{Select, Which};
-use crate::Error;
+use topstat_kernel::Error;
 
 /// The selection of a user, in the user's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use super::protocols::{is_setting, protocols};
 use super::raw::{Keep, Raw};
 use super::reader::{Reader, Select, Which};
 use super::samples::{CHOSEN_UNLESS, DEVICES, NAMESPACES, NORMS, PREFIX, norm};
-use crate::counting::{Refresh, Tallied, Tallier, Tallies, Tally, Whose};
-use crate::{Error, Options, TableInfo};
+use topstat_kernel::counting::{Refresh, Tallied, Tallier, Tallies, Tally, Whose};
+use topstat_kernel::{Error, Options, TableInfo};
 
 /// The names of the lost counts of protocols and namespaces.
 const LOST: [&str; 3] = ["beyond", "unreadable", "unknown"];

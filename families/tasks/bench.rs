@@ -7,8 +7,8 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, Object};
 
-use crate::Error;
-use crate::bpf::{self, program};
+use topstat_kernel::Error;
+use topstat_kernel::bpf::{self, program};
 
 const OBJECT: &[u8] = object!("tasks/bench.bpf.o");
 
@@ -22,7 +22,7 @@ impl Empty {
     /// Loads and attaches the program.
     ///
     /// # Errors
-    /// As [`crate::load`].
+    /// As [`topstat_kernel::load`].
     pub fn load() -> Result<Self, Error> {
         let object = bpf::load("bench", bpf::open("bench", OBJECT)?)?;
         let link = program(&object, "bench_empty")?

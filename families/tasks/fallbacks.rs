@@ -3,9 +3,9 @@
 //! kernel commits that brought them.
 
 use super::{abi, groups};
-use crate::family::{Build, Builds, Entries, Feature, MapSize, Probe, Probes, Refill};
-use crate::hooks::Hook;
-use crate::process;
+use topstat_kernel::family::{Build, Builds, Entries, Feature, MapSize, Probe, Probes, Refill};
+use topstat_kernel::hooks::Hook;
+use topstat_kernel::process;
 
 static PROBES: Probes = Probes::new(object!("tasks/probe.bpf.o"));
 

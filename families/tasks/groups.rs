@@ -6,11 +6,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use libbpf_rs::{CgroupIterOpts, CgroupIterOrder, IterOpts, Link, Object};
 
 use super::constants;
-use crate::cgroup;
-use crate::family::{Constant, Finds, Refill, Walk};
-use crate::maps::Maps;
-use crate::process::abi::PROCESS_V1_NONE;
-use crate::{Error, bpf, process};
+use topstat_kernel::cgroup;
+use topstat_kernel::family::{Constant, Finds, Refill, Walk};
+use topstat_kernel::maps::Maps;
+use topstat_kernel::process::abi::PROCESS_V1_NONE;
+use topstat_kernel::{Error, bpf, process};
 
 /// The program that orders all groups again.
 const REFILL: &str = "top_refill_groups";

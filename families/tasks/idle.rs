@@ -7,10 +7,10 @@ use topstat_engine::{abi::ts_row, ts_tick, ts_window, window_value};
 use topstat_model::TableType;
 
 use super::abi::{TASKS_CPU, TASKS_CPU_TOTAL, TASKS_SAMPLES, TASKS_TASKS, tasks_row, tasks_runner};
-use crate::bpf::{self, Shared};
-use crate::family::{BankId, TablePlace};
-use crate::maps::Maps;
-use crate::ranking::window;
+use topstat_kernel::bpf::{self, Shared};
+use topstat_kernel::family::{BankId, TablePlace};
+use topstat_kernel::maps::Maps;
+use topstat_kernel::ranking::window;
 
 /// The id of the idle row: no task has it.
 const ID: u64 = u64::MAX;

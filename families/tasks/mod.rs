@@ -13,10 +13,11 @@ mod tables;
 
 use std::mem::{offset_of, size_of};
 
-use crate::family::{Constant, Constants, Family, Ranked};
+use topstat_kernel::family::{Constant, Constants, Family, Ranked};
 
 const _: () = assert!(abi::TASKS_TABLES == abi::TS_BANK_TABLES, "a bank for each sample");
-const _: () = assert!(abi::TASKS_GROUPS == crate::MAX_GROUPS, "the array holds as many groups as users may ask for");
+const _: () =
+    assert!(abi::TASKS_GROUPS == topstat_kernel::MAX_GROUPS, "the array holds as many groups as users may ask for");
 
 /// The constants of the programs.
 fn constants() -> Constants {

@@ -6,8 +6,8 @@ use std::mem::offset_of;
 use topstat_model::Unit::{Count, Nanoseconds};
 
 use super::abi::{TASKS_CPU, TASKS_CPU_TOTAL, TASKS_SWITCHES, TASKS_WAITS, tasks_row};
-use crate::family::{Objects, columns};
-use crate::{SampleInfo, TableInfo};
+use topstat_kernel::family::{Objects, columns};
+use topstat_kernel::{SampleInfo, TableInfo};
 
 /// In the order of `enum tasks_sample`.
 pub fn samples() -> Vec<SampleInfo> {

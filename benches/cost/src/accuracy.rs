@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use topstat_kernel::find;
+use topstat_families::catalogue;
 use topstat_load::{Config, Dist, Limits, Load, Plan, RunReport};
 use topstat_model::{Field, Row, Snapshot};
 use topstat_vm::cache::Cache;
@@ -136,7 +136,7 @@ fn loads(connections: usize) -> Result<Vec<(&'static str, Vec<Plan>)>> {
 
 pub fn guest(size: &Size) -> Result<()> {
     for (name, plans) in loads(size.connections)? {
-        let table = find("tcp_v4", "conns_bytes").context("there is no table tcp_v4/conns_bytes")?;
+        let table = catalogue().find("tcp_v4", "conns_bytes").context("there is no table tcp_v4/conns_bytes")?;
         let mut source = topstat_kernel::load(std::slice::from_ref(&table), &topstat_kernel::Options::default())?;
         // bcc compiles for minutes; the others lose no event in this time.
         let bcc = Peer::start(TCPTOP_BCC, &["-C", INTERVAL_S], false);

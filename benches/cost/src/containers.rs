@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use topstat_kernel::snmp::{Keep, Netns, Reader, Select, Which};
+use topstat_families::snmp::{Keep, Netns, Reader, Select, Which};
 
 use crate::netlink::{Links, veth};
 use crate::snmp::cpu_time;

@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use topstat_kernel::custom::bench::{DEFINITIONS, add_by_hand};
-use topstat_kernel::custom::{System, add};
+use topstat_families::custom::bench::{DEFINITIONS, add_by_hand};
+use topstat_families::custom::{System, add};
 use topstat_kernel::{Family, load};
 use topstat_model::definition;
 use topstat_vm::cache::Cache;
@@ -73,7 +73,7 @@ type Add<E> = fn(&str, &str, &definition::Definition, &System) -> Result<std::sy
 impl Loaded {
     fn of<E: std::fmt::Debug>(which: usize, sample: &str, add: Add<E>) -> Result<Self> {
         let sample = format!("{sample}_{which}");
-        let tables = match topstat_kernel::find(&sample, "table") {
+        let tables = match topstat_families::catalogue().find(&sample, "table") {
             Some(table) => vec![table],
             None => {
                 let definition = definition::parse(DEFINITIONS[which]).map_err(|fault| anyhow!("{fault}"))?;

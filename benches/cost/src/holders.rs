@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use topstat_kernel::bench::{FLOWS_MAX, REMOTE, local};
+use topstat_families::inet::bench::{FLOWS_MAX, REMOTE, local};
 
 /// Bytes in each packet of a load.
 pub const PAYLOAD: usize = 100;

@@ -111,6 +111,8 @@ impl What {
 }
 
 fn main() -> anyhow::Result<()> {
+    // Registers the families.
+    topstat_families::catalogue();
     let what = Args::parse().what;
     if what.measures_here() {
         alone::check()?;

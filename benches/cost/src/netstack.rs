@@ -14,7 +14,7 @@ use clap::Args;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use topstat_kernel::netstack::{DEFAULT_HZ, Options as Sampling, Sampler};
+use topstat_families::netstack::{DEFAULT_HZ, Options as Sampling, Sampler};
 use topstat_model::histograms::Subject;
 
 use crate::stats::spread;
@@ -107,7 +107,10 @@ const WAYS: [Way; 4] = [
 ];
 
 fn counter(subject: Subject) -> Result<Option<Box<dyn std::any::Any>>> {
-    Ok(Some(Box::new(topstat_kernel::netstack::Counter::open(subject, &topstat_kernel::netstack::Chosen::default())?)))
+    Ok(Some(Box::new(topstat_families::netstack::Counter::open(
+        subject,
+        &topstat_families::netstack::Chosen::default(),
+    )?)))
 }
 
 pub fn run(options: &Options) -> Result<()> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use topstat_kernel::{Options as Loading, Source, TableInfo, family_of, find, load_state};
+use topstat_families::catalogue;
+use topstat_kernel::{Options as Loading, Source, TableInfo, load_state};
 use topstat_load::{Config, Limits, Load, Plan};
 
 use crate::stats::{Spread, spread};
@@ -42,12 +43,13 @@ fn turn(load: &mut Load, plan: &Plan, options: &Options) -> Result<f64> {
 }
 
 fn attach(delay_ms: u32, names: &[&str]) -> Result<Box<dyn Source>> {
-    attached(&names.iter().filter_map(|n| find("tcp_v4", n)).collect::<Vec<_>>(), delay_ms)
+    attached(&names.iter().filter_map(|n| catalogue().find("tcp_v4", n)).collect::<Vec<_>>(), delay_ms)
 }
 
 /// Attaches what these tables of one family need on a host whose connections stay: their owners are known.
 pub fn attached(tables: &[Arc<TableInfo>], delay_ms: u32) -> Result<Box<dyn Source>> {
-    let family = tables.first().and_then(|table| family_of(&table.sample)).context("no family has these tables")?;
+    let family =
+        tables.first().and_then(|table| catalogue().family_of(&table.sample)).context("no family has these tables")?;
     let state = load_state(&family, tables, &Loading { delay_ms, ..Loading::default() })?;
     state.calm();
     Ok(state.reader()?)

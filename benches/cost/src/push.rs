@@ -3,8 +3,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use topstat_kernel::bench::{Bench, FLOWS_MAX, WAYS};
-use topstat_kernel::{TableInfo, find};
+use topstat_families::catalogue;
+use topstat_families::inet::bench::{Bench, FLOWS_MAX, WAYS};
+use topstat_kernel::TableInfo;
 
 use crate::holders::Holders;
 use crate::stats::spread;
@@ -50,7 +51,7 @@ fn cases() -> Vec<Case> {
 }
 
 fn tables(names: &[&str]) -> Vec<std::sync::Arc<TableInfo>> {
-    names.iter().filter_map(|n| find("udp_v4", n)).collect()
+    names.iter().filter_map(|n| catalogue().find("udp_v4", n)).collect()
 }
 
 pub fn run(options: &Options) -> Result<()> {

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use topstat_kernel::bench::local;
-use topstat_kernel::{TableInfo, find, load};
+use topstat_families::catalogue;
+use topstat_families::inet::bench::local;
+use topstat_kernel::{TableInfo, load};
 use topstat_model::{Field, Snapshot};
 
 use crate::holders::{Holders, Load, PAYLOAD};
@@ -28,7 +29,7 @@ pub struct Options {
 const PERIOD_MS: u32 = 300_000;
 
 fn table(name: &str) -> Result<std::sync::Arc<TableInfo>> {
-    find("udp_v4", name).with_context(|| format!("no table udp_v4/{name}"))
+    catalogue().find("udp_v4", name).with_context(|| format!("no table udp_v4/{name}"))
 }
 
 /// Unreclaimable kernel memory in use, bytes.
@@ -86,7 +87,7 @@ pub fn memory(options: &Options) -> Result<()> {
         let per = |more: u64, less: u64| more.saturating_sub(less) / u64::from(sockets);
         println!("| {sockets} | {} | {} |", per(opened, before), per(adopted, opened));
     }
-    let bank = topstat_kernel::bench::bank_bytes(128)?;
+    let bank = topstat_families::inet::bench::bank_bytes(128)?;
     println!("\nTables of one sample on one CPU, 128 rows each: {bank} bytes, whatever the number of objects.");
     Ok(())
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use topstat_kernel::{Source, TableInfo, find, load};
+use topstat_families::catalogue;
+use topstat_kernel::{Source, TableInfo, load};
 use topstat_load::{Config, Limits, Load, Plan};
 
 use crate::stats::spread;
@@ -48,8 +49,8 @@ pub fn run(options: &Options) -> Result<()> {
     println!("## settle: microseconds of a snapshot of 128 rows of tcp_v4/conns_bytes, by connections' ends");
     println!("({} snapshots each; median, least and most; and how many of them were proven)\n", options.rounds);
     println!("| sockets | of them spoke | delay | µs | proven |\n|---:|---:|---:|---:|---:|");
-    let tables: Vec<_> = ALL.iter().filter_map(|name| find("tcp_v4", name)).collect();
-    let table = find("tcp_v4", "conns_bytes").context("no table tcp_v4/conns_bytes")?;
+    let tables: Vec<_> = ALL.iter().filter_map(|name| catalogue().find("tcp_v4", name)).collect();
+    let table = catalogue().find("tcp_v4", "conns_bytes").context("no table tcp_v4/conns_bytes")?;
     for &sockets in &options.sockets {
         let connections = sockets / 2;
         let mut load_of = Load::open(Config { connections, ..Config::default() })?;

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rustix::time::{ClockId, clock_gettime};
-use topstat_kernel::snmp::{Keep, Netns, Reader, Select, Which};
+use topstat_families::snmp::{Keep, Netns, Reader, Select, Which};
 
 use crate::netlink;
 use crate::stats::spread;

@@ -13,10 +13,11 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use topstat_kernel::account::{AccountOptions, Accountant};
+use topstat_families::account::{AccountOptions, Accountant};
+use topstat_families::catalogue;
+use topstat_families::tasks::bench::{Empty, Stopwatch};
 use topstat_kernel::pinned::{Pins, adopt, remove};
-use topstat_kernel::tasks::bench::{Empty, Stopwatch};
-use topstat_kernel::{State, TableInfo, find, load};
+use topstat_kernel::{State, TableInfo, load};
 
 use crate::stats::spread;
 
@@ -56,7 +57,7 @@ const DELAYS: &Names = &[
 ];
 
 fn infos(names: &Names) -> Vec<std::sync::Arc<TableInfo>> {
-    names.iter().filter_map(|(sample, table)| find(sample, table)).collect()
+    names.iter().filter_map(|(sample, table)| catalogue().find(sample, table)).collect()
 }
 
 fn tables(names: &Names) -> Result<Watching> {
@@ -81,7 +82,7 @@ impl Drop for Pinned {
 
 fn pinned(names: &Names) -> Result<Watching> {
     let pins = Pins::at(Path::new(&format!("/sys/fs/bpf/topstat-bench-{}", std::process::id())));
-    let family = topstat_kernel::family_of("tasks").context("there is no sample tasks")?;
+    let family = topstat_families::catalogue().family_of("tasks").context("there is no sample tasks")?;
     let (state, _) = adopt(&pins, &family, &infos(names), &topstat_kernel::Options::default())?;
     let ids: Vec<u32> = state.programs().iter().map(|p| p.id).collect();
     let mut pinned = Pinned { pins, _state: state, programs: Vec::new() };

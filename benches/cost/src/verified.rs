@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use topstat_kernel::{Error, Family, families, verify};
+use topstat_families::catalogue;
+use topstat_kernel::{Error, Family, verify};
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -19,7 +20,7 @@ pub struct Options {
 /// Prints a line for each program. A family that needs a missing feature of this kernel is skipped, with the reason. Fails if
 /// there is no program, if the kernel refuses one, or if a promised family is skipped.
 pub fn run(Options { promised, families: named }: &Options) -> Result<()> {
-    let all = families();
+    let all = catalogue().families();
     if let Some(unknown) = named.iter().find(|name| all.iter().all(|family| family.name != **name)) {
         bail!("there is no family {unknown}");
     }
@@ -75,5 +76,5 @@ fn names_for(kernel: &str) -> Result<Vec<String>> {
 fn promised_for(kernel: &str) -> Result<Vec<Arc<Family>>> {
     let number = kernel.split_once('.').map(|(major, minor)| Ok::<_, anyhow::Error>((major.parse()?, minor.parse()?)));
     let number: Option<(u32, u32)> = number.transpose().with_context(|| format!("{kernel} is no kernel"))?;
-    Ok(families().into_iter().filter(|family| number.is_none_or(|number| family.since <= number)).collect())
+    Ok(catalogue().families().into_iter().filter(|family| number.is_none_or(|number| family.since <= number)).collect())
 }

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::bpf::{self, Verified};
-use crate::family::{AccountOptions, BankId, Family, Kind, SampleInfo};
+use crate::family::{Family, SampleInfo};
 use crate::pinned::{self, Attached};
-use crate::ranking::{self, RankedFamily};
 use crate::report::{
-    BTF, Check, NO_BTF, OUTSIDE, Outcome, USER_NAMESPACE, WITH_BTF, in_user_namespace, loads, missing_capabilities,
+    BTF, Check, NO_BTF, OUTSIDE, Outcome, USER_NAMESPACE, WITH_BTF, in_user_namespace, missing_capabilities,
 };
-use crate::{Error, Options, catalogue, module};
+use crate::{Catalogue, Error, module};
 
 /// Loads every program of a family as for all its tables (which attaches it for a moment). Returns the number of instructions
 /// that the verifier processed for each program.
@@ -20,24 +19,8 @@ use crate::{Error, Options, catalogue, module};
 /// The reason why a program does not load, as [`crate::load`] gives it.
 pub fn verify(family: &Arc<Family>) -> Result<Vec<Verified>, Error> {
     let mut done = Ok(());
-    let verified = bpf::record(|| done = try_load(family));
+    let verified = bpf::record(|| done = family.kind.try_load(family));
     done.map(|()| verified)
-}
-
-fn try_load(family: &Arc<Family>) -> Result<(), Error> {
-    match &family.kind {
-        Kind::Ranked(_) => {
-            let of = RankedFamily::of(family).expect("it is one");
-            let state = Arc::new(ranking::load(&of, &family.tables(), &Options::default())?);
-            // Programs that leave pending amounts leave some of the first bank.
-            state.settle([BankId(0)])?;
-            state.read(false).map(drop)
-        }
-        Kind::Account(account) => (account.load)(&AccountOptions::default(), &[]).map(drop),
-        Kind::Counters(counting) => (counting.try_load)(),
-        Kind::Events(streaming) => streaming.try_load(),
-        Kind::Stacks(sampling) => (sampling.try_load)(),
-    }
 }
 
 /// Says whether programs are compiled. The file exists only in the host's network namespace.
@@ -82,7 +65,7 @@ fn pins(attached: &[Attached]) -> Option<Check> {
 
 /// Checks all that these samples need (all samples, if none is given), the common requirements first. Loads every program once,
 /// to get the kernel's answer, and attaches none. (Samples of a family share their programs.)
-pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
+pub fn check(catalogue: &Catalogue, samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let mut checks = Vec::new();
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let module = module::check(&release);
@@ -103,21 +86,11 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     checks.push(compiler(std::fs::read_to_string(JIT)));
     checks.extend(module);
     checks.extend(pins(&pinned::attached().unwrap_or_default()));
-    let named = |name: &str| samples.iter().any(|sample| sample.name == name);
-    let of = |family: &Family| match &family.kind {
-        Kind::Ranked(_) | Kind::Counters(_) => family.samples.iter().any(|own| named(&own.name)),
-        Kind::Account(account) => named(account.checked_with),
-        Kind::Events(_) | Kind::Stacks(_) => false,
+    let wanted = |family: &Family| {
+        samples.is_empty() || samples.iter().any(|sample| family.kind.is_checked_with(family, &sample.name))
     };
-    let wanted = |family: &Family| samples.is_empty() || of(family);
-    for family in catalogue::families().iter().filter(|family| wanted(family)) {
-        if let Some(ranked) = RankedFamily::of(family) {
-            checks.extend(ranking::check(&ranked));
-        }
-        if let Kind::Events(streaming) = &family.kind {
-            let source = &streaming.source;
-            checks.push(loads(&format!("events {source}"), source, streaming.try_load(), streaming.about.clone()));
-        }
+    for family in catalogue.families().iter().filter(|family| wanted(family)) {
+        checks.extend(family.kind.check(family));
         checks.extend((family.check)());
     }
     checks

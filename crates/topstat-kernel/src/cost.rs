@@ -125,7 +125,10 @@ impl Meter {
 }
 
 /// The kernel's information about a program, and the ids of its maps if there is room for them.
-pub(crate) fn program_info(fd: &OwnedFd, ids: Option<&mut [u32]>) -> io::Result<bpf_prog_info> {
+///
+/// # Errors
+/// The descriptor is no program's.
+pub fn program_info(fd: &OwnedFd, ids: Option<&mut [u32]>) -> io::Result<bpf_prog_info> {
     let mut info = bpf_prog_info::default();
     if let Some(ids) = ids {
         info.nr_map_ids = u32::try_from(ids.len()).unwrap_or(0);

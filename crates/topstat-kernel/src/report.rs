@@ -37,15 +37,18 @@ pub struct Check {
 }
 
 impl Check {
-    pub(crate) fn ok(name: &str, found: impl Into<String>) -> Self {
+    /// A feature that is there: `found` says what was found.
+    pub fn ok(name: &str, found: impl Into<String>) -> Self {
         Self { name: name.to_owned(), outcome: Outcome::Ok, found: found.into(), advice: String::new() }
     }
 
-    pub(crate) fn missing(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    /// A feature that is missing, and what to do about it.
+    pub fn missing(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { name: name.to_owned(), outcome: Outcome::Missing, found: found.into(), advice: advice.into() }
     }
 
-    pub(crate) fn unknown(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    /// A feature that can't be asked for, and what to do about that.
+    pub fn unknown(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { name: name.to_owned(), outcome: Outcome::Unknown, found: found.into(), advice: advice.into() }
     }
 

@@ -8,20 +8,18 @@ use std::time::Duration;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
-use topstat_kernel::custom::{self, Listed, PinnedTable, System, Trouble};
-use topstat_kernel::netstack::{self, Chosen, Classifier, Counter, Sampler};
+use topstat_families::account::{self, AccountOptions, Precise};
+use topstat_families::custom::{self, Listed, PinnedTable, System, Trouble};
+use topstat_families::netstack::{self, Chosen, Classifier, Counter, Sampler};
+use topstat_families::snmp::{Reader, Select, Wish};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins, Status};
-use topstat_kernel::snmp::{Reader, Select, Wish};
-use topstat_kernel::{
-    AccountOptions, AccountReader, Check, Error, Family, Options, SampleInfo, Source, State, Streaming, TableInfo,
-    events,
-};
+use topstat_kernel::{Check, Error, Family, Options, SampleInfo, Source, State, Streaming, TableInfo, events};
+use topstat_lab::side::Profiling;
 use topstat_model::counters::Counters;
 use topstat_model::definition::Definition;
 use topstat_model::events::Event;
 use topstat_model::histograms::{Histograms, Subject};
 use topstat_model::interval::{Each, Interval, Task};
-use topstat_model::stacks::Profile;
 
 /// Makes sources of snapshots.
 pub trait Backend {
@@ -111,7 +109,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// See [`topstat_kernel::load_account`]. Also when a process of `exact` does not exist.
+    /// See [`account::load`]. Also when a process of `exact` does not exist.
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_kernel::Error>;
 
     /// Opens a reader of the wanted SNMP counters, after it has found out how the kernel's counters are read here.
@@ -208,50 +206,16 @@ impl Stream for events::Events {
     }
 }
 
-/// Sampled stacks of the kernel.
-pub trait Profiling {
-    /// The samples since the last call.
-    ///
-    /// # Errors
-    ///
-    /// See [`Sampler::read`].
-    fn read(&mut self) -> Result<Profile, Error>;
-
-    /// The caller calls this about every second if intervals are long: see [`Sampler::poll`].
-    ///
-    /// # Errors
-    ///
-    /// See [`Sampler::poll`].
-    fn poll(&mut self) -> Result<(), Error>;
-
-    /// The user's rules that match no function of this kernel: the line of each, and its pattern.
-    fn unmatched_rules(&self) -> Vec<(usize, String)>;
-}
-
-impl Profiling for Sampler {
-    fn read(&mut self) -> Result<Profile, Error> {
-        Self::read(self)
-    }
-
-    fn poll(&mut self) -> Result<(), Error> {
-        Self::poll(self)
-    }
-
-    fn unmatched_rules(&self) -> Vec<(usize, String)> {
-        self.classifier().unmatched()
-    }
-}
-
 /// The account of CPU time, and other facts about its tasks.
 pub trait Account {
     /// The CPU time that all tasks have used since the last call.
     ///
     /// # Errors
     ///
-    /// See [`AccountReader::interval`].
+    /// See [`Precise::interval`].
     fn interval(&mut self, each: Each) -> Result<Interval, topstat_kernel::Error>;
 
-    /// The caller calls this about every second if intervals are long: see [`AccountReader::poll`].
+    /// The caller calls this about every second if intervals are long: see [`Precise::poll`].
     fn poll(&mut self);
 
     /// How far the clock of [`Task::start_ns`] is ahead of the monotonic one: the time that the host was suspended.
@@ -321,7 +285,7 @@ impl Backend for Kernel {
             let why = "there is no such process, or it is not visible here";
             return Err(topstat_kernel::Error::Option(format!("cannot look at the system calls of {pid}: {why}")));
         }
-        Ok(Box::new(KernelAccount { reader: topstat_kernel::load_account(options, exact)? }))
+        Ok(Box::new(KernelAccount { reader: account::load(options, exact)? }))
     }
 
     fn counters(&mut self, wish: &Wish) -> Result<Reads<Counters>, Error> {
@@ -348,13 +312,13 @@ impl Backend for Kernel {
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {
-        topstat_kernel::check(samples)
+        topstat_kernel::check(topstat_families::catalogue(), samples)
     }
 }
 
 /// The account of the kernel, and `/proc`.
 struct KernelAccount {
-    reader: Box<dyn AccountReader>,
+    reader: Precise,
 }
 
 impl Account for KernelAccount {

@@ -51,7 +51,7 @@ pub fn tables() -> ArgValueCompleter {
                 all.push((path, about.to_owned()));
             }
         };
-        for sample in topstat_kernel::samples() {
+        for sample in topstat_families::catalogue().samples() {
             let common = sample.variant.as_ref().map(|variant| &variant.of);
             for name in [Some(&sample.name), common].into_iter().flatten() {
                 sample.tables.iter().for_each(|table| add(format!("{name}/{}", table.name), &table.about));
@@ -68,7 +68,13 @@ pub fn tables() -> ArgValueCompleter {
 
 /// Completes the name of a sample.
 pub fn samples() -> ArgValueCompleter {
-    completer(|_| topstat_kernel::samples().iter().map(|sample| (sample.name.clone(), sample.about.clone())).collect())
+    completer(|_| {
+        topstat_families::catalogue()
+            .samples()
+            .iter()
+            .map(|sample| (sample.name.clone(), sample.about.clone()))
+            .collect()
+    })
 }
 
 /// Completes the path of a file of the daemon's tree.
@@ -132,7 +138,7 @@ fn mount() -> PathBuf {
 
 /// The tables that the first name of tables in a command line means.
 fn tables_of(line: &[String]) -> Vec<std::sync::Arc<TableInfo>> {
-    let all = topstat_kernel::samples();
+    let all = topstat_families::catalogue().samples();
     line.iter().find_map(|word| resolve::tables(&all, word, None).ok()).unwrap_or_default()
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use topstat_kernel::custom::Trouble;
+use topstat_families::custom::Trouble;
 use topstat_model::definition::{self, Definition, Fault};
 use topstat_model::typeset::escape;
 
@@ -57,7 +57,7 @@ fn define(sample: &str, text: &str, backend: &mut dyn Backend) -> Result<String,
         _ => "count",
     };
     let path = format!("{sample}/{table}");
-    if topstat_kernel::find(sample, table).is_none() {
+    if topstat_families::catalogue().find(sample, table).is_none() {
         add(sample, table, text, &definition, backend)?;
     }
     Ok(path)
@@ -86,7 +86,7 @@ pub fn add_pinned(pins: &Path, backend: &mut dyn Backend) {
         let Some((sample, table)) = pinned.name.split_once('/') else { continue };
         // A definition that this kernel has no events for any more stays pinned, and can't be read.
         if let Ok(definition) = definition::parse(&pinned.definition)
-            && topstat_kernel::find(sample, table).is_none()
+            && topstat_families::catalogue().find(sample, table).is_none()
         {
             let _ = backend.define(sample, table, &definition);
         }
@@ -99,7 +99,7 @@ pub const ENDED: (&str, &str, &str) = ("ended", "cpu", "ended-processes");
 /// Adds the table [`ENDED`], unless there is one of this name, such as a daemon's. Returns whether the table is new.
 pub fn add_ended(backend: &mut dyn Backend) -> bool {
     let (sample, table, name) = ENDED;
-    let is_new = topstat_kernel::find(sample, table).is_none();
+    let is_new = topstat_families::catalogue().find(sample, table).is_none();
     is_new
         && entry(name)
             .and_then(|entry| {

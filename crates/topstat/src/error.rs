@@ -80,6 +80,16 @@ pub enum Error {
     },
 }
 
+impl From<topstat_lab::Error> for Error {
+    fn from(error: topstat_lab::Error) -> Self {
+        match error {
+            topstat_lab::Error::Usage(why) => Self::Usage(why),
+            topstat_lab::Error::Lab(why) => Self::Lab(why),
+            topstat_lab::Error::File { path, why } => Self::File { path, why },
+        }
+    }
+}
+
 impl Error {
     /// How the program ends after this.
     pub fn exit(&self) -> Exit {

@@ -51,7 +51,7 @@ impl Files {
             };
             return Err(Error::Daemon(format!("no tree of topstat at {}: {error}{advice}", root.display())));
         }
-        let catalogue = topstat_kernel::samples();
+        let catalogue = topstat_families::catalogue().samples();
         let usual = catalogue.iter().map(|sample| sample.name.as_str());
         let mut tree = Self { root: root.to_owned(), files: Aside::default(), samples: Vec::new() };
         let names = in_order(tree.directories(root)?, usual);
@@ -219,7 +219,11 @@ impl Files {
 }
 
 fn is_known(table: &TableInfo) -> bool {
-    topstat_kernel::samples().iter().flat_map(|sample| &sample.tables).any(|known| known.path() == table.path())
+    topstat_families::catalogue()
+        .samples()
+        .iter()
+        .flat_map(|sample| &sample.tables)
+        .any(|known| known.path() == table.path())
 }
 
 /// The usual names first, in their usual order, and then the others, unchanged.

@@ -23,8 +23,6 @@ mod error;
 mod files;
 mod frame;
 mod instant;
-mod key;
-mod lab;
 mod lock;
 pub mod names;
 mod output;
@@ -51,7 +49,7 @@ pub mod fuzz {
 use std::ffi::OsString;
 
 pub use args::Args;
-pub use backend::{Account, Backend, Kernel, Profiling, Reads, Stream};
+pub use backend::{Account, Backend, Kernel, Reads, Stream};
 pub use commands::completions::answer as answer_shell;
 pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use topstat::{Kernel, SystemConsole};
 
 fn main() -> ExitCode {
+    // Registers the families.
+    topstat_families::catalogue();
     match topstat::answer_shell() {
         Ok(false) => {}
         Ok(true) => return ExitCode::SUCCESS,

@@ -95,7 +95,7 @@ fn shape_of(
     table: &str,
     stored: impl FnOnce(&Family, &SampleInfo, &TableInfo) -> Option<Stored>,
 ) -> Option<Shape> {
-    let family = topstat_kernel::family_of(sample)?;
+    let family = topstat_families::catalogue().family_of(sample)?;
     let info = family.samples.iter().find(|info| info.name == sample)?;
     let table = info.tables.iter().find(|info| info.name == table)?;
     Some(Shape { columns: info.columns(), value_name: table.value_name.clone(), stored: stored(&family, info, table) })
@@ -104,14 +104,15 @@ fn shape_of(
 /// The keys that filters accept for a table. `None` for a table of another tree (`--root`), whose keys only its snapshots have.
 pub fn keys(table: &TableInfo) -> Option<Vec<Key>> {
     let columns = shape(&table.sample, &table.name)?.columns;
-    let parts = topstat_kernel::family_of(&table.sample).map(|family| family.parts(table)).unwrap_or_default();
+    let parts =
+        topstat_families::catalogue().family_of(&table.sample).map(|family| family.parts(table)).unwrap_or_default();
     Some(filter::keys(&columns, table.unit, &table.value_name, parts.iter().map(String::as_str)))
 }
 
 /// The names that mean several samples, each once.
 pub fn common_names() -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for variant in topstat_kernel::samples().iter().filter_map(|sample| sample.variant.as_ref()) {
+    for variant in topstat_families::catalogue().samples().iter().filter_map(|sample| sample.variant.as_ref()) {
         if !names.contains(&variant.of) {
             names.push(variant.of.clone());
         }
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     fn names(name: &str, only: Option<char>) -> String {
-        match tables(&topstat_kernel::samples(), name, only) {
+        match tables(&topstat_families::catalogue().samples(), name, only) {
             Ok(tables) => {
                 let names: Vec<_> = tables.iter().map(|t| format!("{}/{}", t.sample, t.name)).collect();
                 names.join(" ")
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn unknown_names_suggest_the_near_ones() {
-        let all: Vec<_> = topstat_kernel::samples().iter().map(|sample| sample.name.clone()).collect();
+        let all: Vec<_> = topstat_families::catalogue().samples().iter().map(|sample| sample.name.clone()).collect();
         let all = all.join(", ");
         for (name, error) in [
             ("tcp_v4/conn_pps", "unknown table tcp_v4/conn_pps: did you mean conns_pps? (topstat ls lists all)"),
@@ -222,10 +223,10 @@ mod tests {
 
     #[test]
     fn samples_are_found_alone_and_by_their_common_name() {
-        let count = |name: &str| samples(&topstat_kernel::samples(), name).unwrap().len();
+        let count = |name: &str| samples(&topstat_families::catalogue().samples(), name).unwrap().len();
         assert_eq!((count("tcp_v6"), count("tcp")), (1, 2));
         assert_eq!(
-            samples(&topstat_kernel::samples(), "udp_v4/conns_pps").unwrap_err().to_string(),
+            samples(&topstat_families::catalogue().samples(), "udp_v4/conns_pps").unwrap_err().to_string(),
             "unknown sample udp_v4/conns_pps: did you mean udp_v4? (topstat ls lists all)"
         );
     }

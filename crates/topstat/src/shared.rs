@@ -21,7 +21,7 @@ pub fn open(
     mount: &Mount,
     backend: &mut dyn Backend,
 ) -> Result<Option<Arc<dyn State>>, Error> {
-    let Some(family) = topstat_kernel::family_of(&table.sample) else { return Ok(None) };
+    let Some(family) = topstat_families::catalogue().family_of(&table.sample) else { return Ok(None) };
     backend.open(&pins.dir(), &family).map_err(|error| {
         // A user without access to the pins may be in the group that reads the tree.
         let json = mount.dir().join(table.path()).join("json");

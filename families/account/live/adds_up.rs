@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use topstat_kernel::account::{AccountOptions, Accountant, Precise};
+use topstat_families::account::{AccountOptions, Accountant, Precise};
 use topstat_live::accounts::schedstat_of;
 use topstat_live::harness::disturbed;
 use topstat_live::{Case, Offline, Role, alone, case, note, pace, two_cpus};

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use topstat::{Exit, Kernel, SystemConsole};
-use topstat_kernel::account::Precise;
+use topstat_families::account::Precise;
 use topstat_live::watch::{endless, table};
 use topstat_live::{Case, Role, alone, note, own_cpu_time, pace};
 use topstat_model::interval::{Each, Interval};

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use topstat_kernel::account::{AccountOptions, Accountant, Precise};
+use topstat_families::account::{AccountOptions, Accountant, Precise};
 use topstat_live::accounts::schedstat_of;
 use topstat_live::{Case, Role, alone, case, eventually, need, note, pace};
 use topstat_model::interval::{Each, Interval, Task, Usage};
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
         // It chooses the next pid of the host.
         alone!(Shared: a_pid_used_again_is_another_task, Root, NextPid, TaskStorage),
         case!(kernel_threads_are_in_the_kernel, Root, TaskStorage),
-        case!(user_and_system_of_the_chosen_are_exact, Root, TaskStorage; OuterKernels),
+        case!(user_and_system_of_the_chosen_are_exact, Root, TaskStorage; EveryKernel),
         alone!(Cpu: a_thousand_sleepers_cost_nothing, Root, TaskStorage),
     ]
 }

@@ -15,10 +15,10 @@ use topstat_model::events::{Event, Payload};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(what_each_call_has_moved_is_captured, Root, Atomics; OuterKernels, Gate),
-        case!(only_what_is_asked_for_is_captured, Root, Atomics; OuterKernels),
-        case!(a_control_group_is_captured_with_all_below_it, Root, CgroupV2, Atomics; OuterKernels),
-        case!(every_write_is_captured_or_counted, Root, Atomics; OuterKernels),
+        case!(what_each_call_has_moved_is_captured, Root, Atomics; EveryKernel, Gate),
+        case!(only_what_is_asked_for_is_captured, Root, Atomics; EveryKernel),
+        case!(a_control_group_is_captured_with_all_below_it, Root, CgroupV2, Atomics; EveryKernel),
+        case!(every_write_is_captured_or_counted, Root, Atomics; EveryKernel),
     ]
 }
 

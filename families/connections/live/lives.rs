@@ -14,9 +14,9 @@ use topstat_model::events::Event;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Fills: each_of_a_storm_is_told_with_its_totals, Root, Netns, Atomics; OuterKernels, ComeAndGo),
-        case!(why_it_ended_is_told, Root, Netns, Atomics; OuterKernels, Gate),
-        case!(what_was_there_before_is_told_when_it_ends, Root, Netns, Atomics; OuterKernels),
+        alone!(Fills: each_of_a_storm_is_told_with_its_totals, Root, Netns, Atomics; EveryKernel, ComeAndGo),
+        case!(why_it_ended_is_told, Root, Netns, Atomics; EveryKernel, Gate),
+        case!(what_was_there_before_is_told_when_it_ends, Root, Netns, Atomics; EveryKernel),
     ]
 }
 

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use topstat_families::custom::{self, System};
 use topstat_kernel::Source;
-use topstat_kernel::custom::{self, System};
 use topstat_live::cgroup::Group;
 use topstat_live::watch::{everything, load, snapshot};
 use topstat_live::{Case, case, eventually, note, role};

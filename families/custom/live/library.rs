@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use topstat_families::custom::{self, System};
 use topstat_kernel::Source;
-use topstat_kernel::custom::{self, System};
 use topstat_live::watch::{endless, everything, load, snapshot};
 use topstat_live::{Case, case, note};
 use topstat_model::{Field, definition};

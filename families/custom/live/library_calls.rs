@@ -17,10 +17,10 @@ use super::library::{Known, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(files_that_are_opened_and_deleted, Root, Tracefs; OuterKernels),
-        case!(calls_and_their_errors, Root, Tracefs; OuterKernels),
-        case!(bytes_of_calls, Root, Tracefs; OuterKernels),
-        case!(waits_for_other_threads, Root, Tracefs; OuterKernels),
+        case!(files_that_are_opened_and_deleted, Root, Tracefs; EveryKernel),
+        case!(calls_and_their_errors, Root, Tracefs; EveryKernel),
+        case!(bytes_of_calls, Root, Tracefs; EveryKernel),
+        case!(waits_for_other_threads, Root, Tracefs; EveryKernel),
     ]
 }
 

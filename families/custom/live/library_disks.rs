@@ -17,8 +17,8 @@ use super::library::{Known, Sum, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Disk: requests_of_a_disk, Root, Tracefs, LoopDevice; OuterKernels),
-        alone!(Disk: files_of_a_file_system, Root, Tracefs, LoopDevice; OuterKernels),
+        alone!(Disk: requests_of_a_disk, Root, Tracefs, LoopDevice; EveryKernel),
+        alone!(Disk: files_of_a_file_system, Root, Tracefs, LoopDevice; EveryKernel),
     ]
 }
 

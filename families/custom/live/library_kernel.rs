@@ -10,10 +10,10 @@ use super::library::{Known, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(interrupts_and_soft_interrupts, Root, Tracefs; OuterKernels),
-        case!(timers_of_sleeping_threads, Root, Tracefs; OuterKernels),
-        case!(cpus_are_idle_or_busy, Root, Tracefs; OuterKernels),
-        case!(threads_wait_for_a_lock, Root, Tracefs, TwoCpus; OuterKernels),
+        case!(interrupts_and_soft_interrupts, Root, Tracefs; EveryKernel),
+        case!(timers_of_sleeping_threads, Root, Tracefs; EveryKernel),
+        case!(cpus_are_idle_or_busy, Root, Tracefs; EveryKernel),
+        case!(threads_wait_for_a_lock, Root, Tracefs, TwoCpus; EveryKernel),
     ]
 }
 

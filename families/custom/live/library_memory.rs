@@ -17,10 +17,10 @@ use super::library::{Known, Worker};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(pages_and_faults, Root, Tracefs; OuterKernels),
+        case!(pages_and_faults, Root, Tracefs; EveryKernel),
         case!(faults_that_read_from_a_disk, Root, Tracefs, BlockDevice),
-        case!(objects_of_the_kernel, Root, Tracefs; OuterKernels),
-        case!(memory_of_the_c_library, Root, Tracefs; OuterKernels),
+        case!(objects_of_the_kernel, Root, Tracefs; EveryKernel),
+        case!(memory_of_the_c_library, Root, Tracefs; EveryKernel),
         case!(kills_for_want_of_memory, Root, Tracefs, MemoryLimit),
         alone!(Shared: memory_that_is_moved_and_freed, Root, Tracefs),
     ]

@@ -16,12 +16,12 @@ use super::library::{Known, Sum, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(connections_open_and_fail, Root, Tracefs, Netns; OuterKernels),
-        case!(resets_come_and_go, Root, Tracefs, Netns; OuterKernels),
-        case!(segments_are_sent_again, Root, Tracefs, Netns; OuterKernels),
-        case!(datagrams_that_no_socket_takes, Root, Tracefs, Netns; OuterKernels),
-        case!(bytes_of_devices, Root, Tracefs, Netns; OuterKernels),
-        case!(names_are_looked_up, Root, Tracefs; OuterKernels),
+        case!(connections_open_and_fail, Root, Tracefs, Netns; EveryKernel),
+        case!(resets_come_and_go, Root, Tracefs, Netns; EveryKernel),
+        case!(segments_are_sent_again, Root, Tracefs, Netns; EveryKernel),
+        case!(datagrams_that_no_socket_takes, Root, Tracefs, Netns; EveryKernel),
+        case!(bytes_of_devices, Root, Tracefs, Netns; EveryKernel),
+        case!(names_are_looked_up, Root, Tracefs; EveryKernel),
     ]
 }
 

@@ -23,13 +23,13 @@ use super::library::{Known, Sum, Worker, ns};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(time_on_a_cpu, Root, Tracefs; OuterKernels),
-        case!(time_off_a_cpu, Root, Tracefs; OuterKernels),
-        case!(time_until_a_cpu_is_free, Root, Tracefs, TwoCpus; OuterKernels),
-        case!(time_until_a_cpu_is_free_for_a_group, Root, Tracefs, CgroupV2, TwoCpus; OuterKernels),
-        case!(moves_between_cpus, Root, Tracefs, TwoCpus; OuterKernels),
-        case!(processes_begin_and_end, Root, Tracefs; OuterKernels),
-        case!(signals_have_a_sender, Root, Tracefs; OuterKernels),
+        case!(time_on_a_cpu, Root, Tracefs; EveryKernel),
+        case!(time_off_a_cpu, Root, Tracefs; EveryKernel),
+        case!(time_until_a_cpu_is_free, Root, Tracefs, TwoCpus; EveryKernel),
+        case!(time_until_a_cpu_is_free_for_a_group, Root, Tracefs, CgroupV2, TwoCpus; EveryKernel),
+        case!(moves_between_cpus, Root, Tracefs, TwoCpus; EveryKernel),
+        case!(processes_begin_and_end, Root, Tracefs; EveryKernel),
+        case!(signals_have_a_sender, Root, Tracefs; EveryKernel),
     ]
 }
 

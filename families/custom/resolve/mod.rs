@@ -28,9 +28,9 @@ use std::sync::Arc;
 use topstat_model::definition::{EventKind as Place, FieldName, Part};
 
 use super::abi;
-use crate::family::EventFormat as Format;
 pub use list::list;
 pub use system::System;
+use topstat_kernel::family::EventFormat as Format;
 
 /// The first part of a field's name, and the parts behind it.
 fn split(name: &FieldName) -> Option<(&str, &[Part])> {

@@ -18,16 +18,16 @@ use topstat_model::{Field, Snapshot};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Shared: reads_from_a_disk_are_as_taskstats_says, Root, Delays, BlockDevice, TaskStorage; OuterKernels, Distribution, Gate),
-        alone!(Shared: a_process_has_what_its_threads_waited, Root, Delays, BlockDevice, TaskStorage; OuterKernels),
-        alone!(Shared: what_a_thread_waited_at_its_end_is_its_process_s, Root, Delays, BlockDevice, TaskStorage; OuterKernels),
-        alone!(Shared: who_waits_most_comes_first, Root, Delays, BlockDevice, TaskStorage; OuterKernels),
-        alone!(Shared: what_has_ended_is_in_the_total, Root, Delays, BlockDevice, TaskStorage; OuterKernels),
-        alone!(Shared: pressed_for_memory_is_as_taskstats_says, Root, Delays, BlockDevice, MemoryLimit, TaskStorage; OuterKernels, Gate),
-        alone!(Shared: copying_on_writing_is_as_taskstats_says, Root, Delays, TaskStorage; OuterKernels, Distribution, Gate),
-        alone!(Shared: swapping_in_is_as_taskstats_says, Root, Delays, BlockDevice, MemoryLimit, TaskStorage; OuterKernels, Gate),
-        alone!(Shared: a_long_wait_is_not_of_one_moment, Root, Delays, BlockDevice, Throttle, TaskStorage; OuterKernels),
-        alone!(Shared: without_accounting_it_is_refused, Root, Delays, TaskStorage; OuterKernels),
+        alone!(Shared: reads_from_a_disk_are_as_taskstats_says, Root, Delays, BlockDevice, TaskStorage; EveryKernel, Distribution, Gate),
+        alone!(Shared: a_process_has_what_its_threads_waited, Root, Delays, BlockDevice, TaskStorage; EveryKernel),
+        alone!(Shared: what_a_thread_waited_at_its_end_is_its_process_s, Root, Delays, BlockDevice, TaskStorage; EveryKernel),
+        alone!(Shared: who_waits_most_comes_first, Root, Delays, BlockDevice, TaskStorage; EveryKernel),
+        alone!(Shared: what_has_ended_is_in_the_total, Root, Delays, BlockDevice, TaskStorage; EveryKernel),
+        alone!(Shared: pressed_for_memory_is_as_taskstats_says, Root, Delays, BlockDevice, MemoryLimit, TaskStorage; EveryKernel, Gate),
+        alone!(Shared: copying_on_writing_is_as_taskstats_says, Root, Delays, TaskStorage; EveryKernel, Distribution, Gate),
+        alone!(Shared: swapping_in_is_as_taskstats_says, Root, Delays, BlockDevice, MemoryLimit, TaskStorage; EveryKernel, Gate),
+        alone!(Shared: a_long_wait_is_not_of_one_moment, Root, Delays, BlockDevice, Throttle, TaskStorage; EveryKernel),
+        alone!(Shared: without_accounting_it_is_refused, Root, Delays, TaskStorage; EveryKernel),
         alone!(Shared: a_daemon_does_without_it_and_adopts_what_it_has_pinned, Root, Delays, Fuse, TaskStorage),
     ]
 }

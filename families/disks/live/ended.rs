@@ -10,7 +10,7 @@ use topstat_live::{Case, alone, eventually};
 use topstat_model::Field;
 
 pub fn cases() -> Vec<Case> {
-    vec![alone!(Disk: ended_processes_are_no_objects, Root, LoopDevice, Sample(BYTES); OuterKernels)]
+    vec![alone!(Disk: ended_processes_are_no_objects, Root, LoopDevice, Sample(BYTES); EveryKernel)]
 }
 
 const BYTES: &str = "disk_procs/bytes";

@@ -13,7 +13,7 @@ use topstat_model::Field;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Disk: groups_of_one_parent_are_told_apart, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels, Gate),
+        alone!(Disk: groups_of_one_parent_are_told_apart, Root, LoopDevice, CgroupV2, Sample(BYTES); EveryKernel, Gate),
     ]
 }
 

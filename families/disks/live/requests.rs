@@ -15,12 +15,12 @@ use topstat_model::{Field, Row, Snapshot};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Disk: a_process_has_what_fio_and_diskstats_say, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution, Gate),
-        alone!(Disk: requests_wait_as_long_as_diskstats_says, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution),
-        alone!(Disk: a_group_has_what_fio_says, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels),
-        alone!(Disk: a_group_has_what_io_stat_says, Root, LoopDevice, IoStat, Sample(BYTES); OuterKernels),
-        alone!(Disk: each_of_several_writers_is_named, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution),
-        alone!(Disk: flushes_and_discards_are_no_writes, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution, Gate),
+        alone!(Disk: a_process_has_what_fio_and_diskstats_say, Root, LoopDevice, Sample(BYTES); EveryKernel, Distribution, Gate),
+        alone!(Disk: requests_wait_as_long_as_diskstats_says, Root, LoopDevice, Sample(BYTES); EveryKernel, Distribution),
+        alone!(Disk: a_group_has_what_fio_says, Root, LoopDevice, CgroupV2, Sample(BYTES); EveryKernel),
+        alone!(Disk: a_group_has_what_io_stat_says, Root, LoopDevice, IoStat, Sample(BYTES); EveryKernel),
+        alone!(Disk: each_of_several_writers_is_named, Root, LoopDevice, Sample(BYTES); EveryKernel, Distribution),
+        alone!(Disk: flushes_and_discards_are_no_writes, Root, LoopDevice, Sample(BYTES); EveryKernel, Distribution, Gate),
         alone!(Disk: more_users_than_there_are_places, Root, LoopDevice, Sample(BYTES)),
     ]
 }

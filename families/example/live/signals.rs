@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The example, beside the signals that the test sends.
 
-use topstat_kernel::{example, find};
+use topstat_families::{catalogue, example};
 use topstat_live::watch::{everything, load, snapshot};
 use topstat_live::{Case, case};
 use topstat_model::Field;
@@ -12,8 +12,8 @@ pub fn cases() -> Vec<Case> {
 
 fn each_signal_is_counted() {
     const TIMES: u64 = 700;
-    if find("signals", "sent").is_none() {
-        topstat_kernel::add(example::unlisted()).expect("it is listed");
+    if catalogue().find("signals", "sent").is_none() {
+        topstat_families::catalogue().add(example::unlisted()).expect("it is listed");
     }
     let mut source = load(&["signals/sent"], &everything());
     // A signal that nothing else on a host sends.

@@ -20,15 +20,15 @@ use super::protocols::{set, socket};
 pub fn cases() -> Vec<Case> {
     vec![
         case!(one_way_is_attached, Root; EveryKernel),
-        case!(a_way_that_is_asked_for, Root; OuterKernels),
+        case!(a_way_that_is_asked_for, Root; EveryKernel),
         case!(made_up_of_several_calls, Root, Ipv6; EveryKernel, Gate),
         case!(segments_of_every_family, Root, Ipv6; EveryKernel, Gate),
-        case!(behind_options, Root, Ipv6; OuterKernels),
-        case!(cut_into_fragments, Root, Netns; OuterKernels),
-        case!(refused_by_a_full_buffer, Root; OuterKernels),
-        case!(refused_by_a_filter, Root; OuterKernels),
-        case!(not_sent, Root, Netns; OuterKernels),
-        case!(of_raw_sockets, Root; OuterKernels),
+        case!(behind_options, Root, Ipv6; EveryKernel),
+        case!(cut_into_fragments, Root, Netns; EveryKernel),
+        case!(refused_by_a_full_buffer, Root; EveryKernel),
+        case!(refused_by_a_filter, Root; EveryKernel),
+        case!(not_sent, Root, Netns; EveryKernel),
+        case!(of_raw_sockets, Root; EveryKernel),
         case!(from_many_threads, Root; EveryKernel),
     ]
 }

@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
         case!(in_another_network_namespace, Root, Netns; EveryKernel),
         case!(who_sends_datagrams, Root; EveryKernel, Gate),
         case!(who_has_exited_is_still_named, Root),
-        alone!(Attached: reads_are_watched_while_an_owner_is_unknown, Root; OuterKernels),
+        alone!(Attached: reads_are_watched_while_an_owner_is_unknown, Root; EveryKernel),
     ]
 }
 

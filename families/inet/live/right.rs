@@ -23,10 +23,10 @@ pub fn cases() -> Vec<Case> {
         case!(from_the_handshake_to_the_half_close, Root; EveryKernel, Gate),
         case!(a_socket_that_connects_again, Root; EveryKernel),
         case!(udp, Root; EveryKernel, Distribution, Gate),
-        case!(udp_v6, Root, Ipv6; OuterKernels),
-        case!(udp_shared_server, Root; OuterKernels),
+        case!(udp_v6, Root, Ipv6; EveryKernel),
+        case!(udp_shared_server, Root; EveryKernel),
         case!(udp_segments, Root; EveryKernel),
-        case!(v4_mapped, Root, Ipv6; OuterKernels),
+        case!(v4_mapped, Root, Ipv6; EveryKernel),
     ]
 }
 

@@ -26,14 +26,14 @@ pub fn cases() -> Vec<Case> {
         case!(ipvlan, Root, Netns, Ip("link add test type veth; link add link test type ipvlan mode l2"); Computed),
         case!(l2tp, Root, Netns, Ip(L2TP)),
         case!(wireguard, Root, Netns, WireGuard; Computed),
-        case!(ipsec_transport, Root, Netns, Ip(ESP); OuterKernels),
+        case!(ipsec_transport, Root, Netns, Ip(ESP); EveryKernel),
         case!(ipsec_authentication, Root, Netns, Ip(AH)),
         case!(ipsec_compression, Root, Netns, Ip(COMPRESSION); Computed),
         case!(ipsec_tunnel, Root, Netns, Ip(ESP)),
         case!(ipsec_through_nat, Root, Netns, Ip(ESP)),
-        case!(ipsec_device, Root, Netns, Ip("link add test type xfrm dev lo if_id 1"), Ip(ESP); OuterKernels),
+        case!(ipsec_device, Root, Netns, Ip("link add test type xfrm dev lo if_id 1"), Ip(ESP); EveryKernel),
         case!(ipsec_device_by_mark, Root, Netns, Ip(VTI), Ip(ESP); Computed),
-        case!(a_socket_of_the_kernel_ends, Root, Netns, Ip(L2TP); OuterKernels),
+        case!(a_socket_of_the_kernel_ends, Root, Netns, Ip(L2TP); EveryKernel),
     ]
 }
 

@@ -18,16 +18,16 @@ use topstat_model::Field;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Totals: one_server_and_many_clients, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: one_server_and_many_clients, Root, Sample(PORTS); EveryKernel),
         alone!(Totals: clients_of_ipv6, Root, Ipv6, Sample(PORTS)),
-        alone!(Totals: sockets_that_were_there_before, Root, Sample(PORTS); OuterKernels),
-        alone!(Totals: one_socket_and_many_hosts, Root, Sample(PORTS); OuterKernels),
-        alone!(Totals: sockets_that_send_once, Root, Netns, Sample(PORTS); OuterKernels),
-        alone!(Totals: segments_and_several_calls, Root, Sample(PORTS); OuterKernels),
-        alone!(Totals: one_socket_of_many_threads, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: sockets_that_were_there_before, Root, Sample(PORTS); EveryKernel),
+        alone!(Totals: one_socket_and_many_hosts, Root, Sample(PORTS); EveryKernel),
+        alone!(Totals: sockets_that_send_once, Root, Netns, Sample(PORTS); EveryKernel),
+        alone!(Totals: segments_and_several_calls, Root, Sample(PORTS); EveryKernel),
+        alone!(Totals: one_socket_of_many_threads, Root, Sample(PORTS); EveryKernel),
         alone!(Totals: beside_connections, Root, Sample(PORTS)),
-        alone!(Totals: who_sends_by_a_socket_of_anothers, Root, Sample(PORTS); OuterKernels),
-        alone!(Totals: udp_that_is_not_asked_for, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: who_sends_by_a_socket_of_anothers, Root, Sample(PORTS); EveryKernel),
+        alone!(Totals: udp_that_is_not_asked_for, Root, Sample(PORTS); EveryKernel),
     ]
 }
 

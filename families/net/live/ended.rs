@@ -13,7 +13,7 @@ use super::flows::server;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Totals: ended_processes_are_no_objects, Root, CgroupV2, Sample(PROCS), Sample(GROUPS); OuterKernels, Gate),
+        alone!(Totals: ended_processes_are_no_objects, Root, CgroupV2, Sample(PROCS), Sample(GROUPS); EveryKernel, Gate),
     ]
 }
 

@@ -18,11 +18,11 @@ use super::roles::{REQUEST, ask};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Totals: connections_are_told_by_process_host_and_port, Root, Sample(PORTS); OuterKernels, Gate),
-        alone!(Totals: connections_that_were_there_before, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: connections_are_told_by_process_host_and_port, Root, Sample(PORTS); EveryKernel, Gate),
+        alone!(Totals: connections_that_were_there_before, Root, Sample(PORTS); EveryKernel),
         alone!(Totals: connections_of_ipv6, Root, Ipv6, Sample(PORTS)),
-        alone!(Totals: connections_that_live_for_one_message, Root, Sample(PORTS); OuterKernels),
-        alone!(Totals: one_end_is_closed, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: connections_that_live_for_one_message, Root, Sample(PORTS); EveryKernel),
+        alone!(Totals: one_end_is_closed, Root, Sample(PORTS); EveryKernel),
         alone!(Totals: a_socket_connects_again, Root, Sample(PORTS)),
         alone!(Totals: more_hosts_than_there_are_places, Root, FullSpeed, Sample(PORTS)),
     ]

@@ -14,10 +14,10 @@ use super::roles::REQUEST;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Totals: groups_of_one_parent_are_told_apart, Root, CgroupV2, Sample(BYTES); OuterKernels),
-        alone!(Totals: a_process_moves_between_groups, Root, CgroupV2, Sample(BYTES); OuterKernels),
-        alone!(Totals: processes_in_different_places_of_both_versions, Root, CgroupsOfBoth, Sample(BYTES); OuterKernels),
-        alone!(Totals: all_families_say_the_same_group, Root, CgroupV2, Sample(BYTES), Sample("tasks/cpu"); OuterKernels),
+        alone!(Totals: groups_of_one_parent_are_told_apart, Root, CgroupV2, Sample(BYTES); EveryKernel),
+        alone!(Totals: a_process_moves_between_groups, Root, CgroupV2, Sample(BYTES); EveryKernel),
+        alone!(Totals: processes_in_different_places_of_both_versions, Root, CgroupsOfBoth, Sample(BYTES); EveryKernel),
+        alone!(Totals: all_families_say_the_same_group, Root, CgroupV2, Sample(BYTES), Sample("tasks/cpu"); EveryKernel),
     ]
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use topstat_kernel::netstack::{Classifier, Options, Sampler, Verdict};
+use topstat_families::netstack::{Classifier, Options, Sampler, Verdict};
 use topstat_live::{Case, Netns, alone, note, pace, two_cpus};
 use topstat_model::stacks::{By, Category, Choice, Event, Profile, Side, Table, View, percent};
 

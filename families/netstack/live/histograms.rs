@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-use topstat_kernel::netstack::{Chosen, Counter};
+use topstat_families::netstack::{Chosen, Counter};
 use topstat_live::netns::{Bridged, PORT_RIGHT, RIGHT};
 use topstat_live::{Case, Netns, alone, harness, note};
 use topstat_model::histograms::{Histogram, Histograms, Subject};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use topstat_kernel::snmp::{Netns as InNetns, Reader, Select, Which};
+use topstat_families::snmp::{Netns as InNetns, Reader, Select, Which};
 use topstat_live::role::command;
 use topstat_live::{Case, alone, eventually, harness, note, pace};
 

@@ -18,9 +18,9 @@ pub fn cases() -> Vec<Case> {
     vec![
         alone!(Cpu: throttling_is_that_of_cpu_stat, Root, CpuLimit, Sample(THROTTLED); EveryKernel, Gate),
         alone!(Cpu: waits_for_cpus_are_those_of_cpu_pressure, Root, CgroupV2, Sample(CPU_SOME)),
-        alone!(Cpu: a_group_on_a_level_has_all_below_it, Root, CgroupV2, Sample(CPU_SOME); OuterKernels),
-        case!(waits_for_a_disk_are_those_of_io_pressure, Root, CgroupV2, BlockDevice, Sample(IO_SOME); OuterKernels),
-        case!(waits_for_memory_are_those_of_memory_pressure, Root, CgroupV2, BlockDevice, MemoryLimit, Sample(MEM_SOME); OuterKernels),
+        alone!(Cpu: a_group_on_a_level_has_all_below_it, Root, CgroupV2, Sample(CPU_SOME); EveryKernel),
+        case!(waits_for_a_disk_are_those_of_io_pressure, Root, CgroupV2, BlockDevice, Sample(IO_SOME); EveryKernel),
+        case!(waits_for_memory_are_those_of_memory_pressure, Root, CgroupV2, BlockDevice, MemoryLimit, Sample(MEM_SOME); EveryKernel),
         case!(memory_is_that_of_its_file, Root, MemoryLimit, Sample(MEMORY); EveryKernel, Gate),
         case!(a_killed_process_is_counted, Root, MemoryLimit, Sample(OOM_KILL); EveryKernel, Gate),
         case!(groups_may_come_and_go, Root, CgroupV2, Sample(CPU_SOME); ComeAndGo),

@@ -14,9 +14,9 @@ use topstat_model::events::Event;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Fills: each_of_a_storm_is_told_with_its_end, Root, CgroupV2, Atomics; OuterKernels, ComeAndGo, Gate),
-        case!(all_threads_are_in_the_end_of_a_process, Root, CgroupV2, Atomics; OuterKernels),
-        case!(what_is_executed_is_told, Root, Atomics; OuterKernels),
+        alone!(Fills: each_of_a_storm_is_told_with_its_end, Root, CgroupV2, Atomics; EveryKernel, ComeAndGo, Gate),
+        case!(all_threads_are_in_the_end_of_a_process, Root, CgroupV2, Atomics; EveryKernel),
+        case!(what_is_executed_is_told, Root, Atomics; EveryKernel),
     ]
 }
 

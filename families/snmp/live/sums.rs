@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use topstat_kernel::snmp::{Netns as Which, Reader, Select, Wish};
+use topstat_families::snmp::{Netns as Which, Reader, Select, Wish};
 use topstat_live::{Case, Netns, alone, case, note, pace, two_cpus};
 use topstat_model::counters::{CounterKind, Counters, Scope, Source};
 
@@ -418,7 +418,7 @@ fn what_is_not_there_is_named() {
     assert_eq!(only(&counters).name.as_deref(), Some(ns.name()));
     drop(ns);
     // The namespace has ended: nothing is left to read.
-    let which = topstat_kernel::snmp::Which { netns: Which::Inode(inode), ..Default::default() };
+    let which = topstat_families::snmp::Which { netns: Which::Inode(inode), ..Default::default() };
     let mut gone = Reader::open(&Select { which, ..Select::default() }).unwrap();
     assert!(gone.read().unwrap().scopes.iter().all(|scope| scope.netns != inode));
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use topstat_kernel::snmp::{Reader, Select, Wish};
+use topstat_families::snmp::{Reader, Select, Wish};
 use topstat_kernel::{Options, Source};
 use topstat_live::daemon::Daemon;
 use topstat_live::{Case, Netns, alone, case, netns, note, pace, watch};

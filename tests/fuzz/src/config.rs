@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use topstat::fuzz::{Config, ConfigError, TableConfig};
-use topstat_kernel::{MAX_TOP, families, samples};
+use topstat_families::catalogue;
+use topstat_kernel::MAX_TOP;
 
 /// The longest period and delay.
 const MOST_MS: u32 = 3_600_000;
@@ -54,14 +55,14 @@ fn valid(config: &Config) {
     for path in [&config.mount, &config.pins].into_iter().flatten() {
         assert!(path.is_absolute() && path.parent().is_some(), "{}", path.display());
     }
-    for family in families() {
+    for family in catalogue().families() {
         assert!((1..=MAX_TOP).contains(&config.top(&family.samples)));
         let off = family.samples.iter().all(|info| config.sample_enabled(&info.name) == Some(false));
         assert_eq!(config.wants(&family.samples), !off);
         let threads = config.threads(&family.samples);
         assert!(!threads || family.samples.iter().any(|info| info.may_be_threads()));
     }
-    for table in samples().iter().flat_map(|info| &info.tables) {
+    for table in catalogue().samples().iter().flat_map(|info| &info.tables) {
         let TableConfig { period_ms, delay_ms, .. } = config.table(table);
         assert!(period_ms.is_none_or(|ms| (1..=MOST_MS).contains(&ms)), "period {period_ms:?}");
         assert!(delay_ms.is_none_or(|ms| ms <= MOST_MS), "delay {delay_ms:?}");

@@ -18,7 +18,7 @@ pub fn run(bytes: &[u8]) {
     let length = bytes.byte();
     let settings = bytes.take(usize::from(length));
     let sections = bytes.take(usize::MAX);
-    for read in fuzz::read(family, banks, settings, sections) {
+    for read in fuzz::read(topstat_families::catalogue(), family, banks, settings, sections) {
         match read {
             Ok(snapshot) => added_up(&snapshot),
             Err(error) => assert!(!error.to_string().is_empty()),

@@ -138,8 +138,10 @@ pub const MODULE: Inputs<'_> = Inputs {
     ],
 };
 /// What decides whether installing and building work: packages, crates and build scripts.
-pub const FRESH: Inputs<'_> =
-    Inputs { packages: &[], paths: &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/clang.rs"] };
+pub const FRESH: Inputs<'_> = Inputs {
+    packages: &[],
+    paths: &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/bindings.rs", "**/clang.rs"],
+};
 
 /// On another Debian with this kernel: live tests run only where its compilers and tools can make a difference.
 pub const FRESH_TAGS: &str = "TOPSTAT_LIVE_TAGS=distribution";

@@ -88,7 +88,7 @@ impl Drop for Place {
 /// The families of this build, without those that tests have added to this process: in a guest all tests share a process. The
 /// harness calls it before the first test.
 pub fn built_in() -> &'static [Arc<Family>] {
-    static ALL: LazyLock<Vec<Arc<Family>>> = LazyLock::new(topstat_kernel::families);
+    static ALL: LazyLock<Vec<Arc<Family>>> = LazyLock::new(|| topstat_families::catalogue().families());
     &ALL
 }
 

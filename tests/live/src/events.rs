@@ -51,7 +51,10 @@ fn during_all<T: Send>(
     options: &Options,
     work: impl FnOnce() -> T + Send,
 ) -> (Told, T) {
-    let wanted: Vec<_> = sources().into_iter().filter(|source| wanted.contains(&source.source.as_str())).collect();
+    let wanted: Vec<_> = sources(topstat_families::catalogue())
+        .into_iter()
+        .filter(|source| wanted.contains(&source.source.as_str()))
+        .collect();
     let mut stream = Events::open(&wanted, tops, options).unwrap_or_else(|e| panic!("{e}"));
     let mut events = Vec::new();
     let done = AtomicBool::new(false);

@@ -7,6 +7,7 @@
 pub mod accounts;
 pub mod attached;
 pub mod busy;
+pub mod case;
 pub mod cgroup;
 pub mod daemon;
 pub mod drops;
@@ -33,8 +34,9 @@ pub mod witness;
 
 pub use accounts::own_cpu_time;
 pub use busy::Busy;
+pub use case::{Alone, Case, Tag};
 pub use daemon::Daemon;
-pub use harness::{Alone, Case, Tag, note};
+pub use harness::note;
 pub use need::Need;
 pub use nest::Nest;
 pub use netns::Netns;

@@ -4,12 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use topstat_kernel::pinned::{self, Adopted, Pins};
 use topstat_kernel::{Options, Program, State};
 
-use crate::Watch;
 use crate::watch::table;
+use crate::{Watch, eventually};
 
 /// The mount point of the BPF file system.
 const MOUNT_POINT: &str = "/sys/fs/bpf";
@@ -33,6 +34,13 @@ pub fn mounted() -> bool {
         .unwrap_or_default()
         .lines()
         .any(|line| line.split(' ').nth(1) == Some(MOUNT_POINT) && line.split(' ').nth(2) == Some("bpf"))
+}
+
+/// Waits for the end of all links that have neither a path nor a holder, and returns whether they are gone. The kernel ends a link
+/// some time after its last pin was removed: after a grace period of RCU, which takes over 50 ms on a busy host.
+pub fn links_without_pins_are_gone() -> bool {
+    let gone = || pinned::attached().is_ok_and(|all| all.iter().all(|l| l.at.is_some() || !l.holders.is_empty()));
+    eventually(Duration::from_secs(10), gone)
 }
 
 /// The names of the programs that this kernel gets when they are pinned, gates (`…_enter`) included. The list comes from
@@ -145,5 +153,5 @@ impl Drop for Nest {
 /// The family of the sockets' samples.
 pub fn inet() -> &'static Arc<topstat_kernel::Family> {
     static INET: OnceLock<Arc<topstat_kernel::Family>> = OnceLock::new();
-    INET.get_or_init(|| topstat_kernel::family_of("tcp_v4").expect("the sockets' family"))
+    INET.get_or_init(|| topstat_families::catalogue().family_of("tcp_v4").expect("the sockets' family"))
 }

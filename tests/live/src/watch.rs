@@ -25,7 +25,7 @@ pub struct Watch {
 /// The table with this path: `tcp_v4/conns_pps`.
 pub fn table(path: &str) -> Arc<TableInfo> {
     let (sample, table) = path.split_once('/').expect("SAMPLE/TABLE");
-    topstat_kernel::find(sample, table).unwrap_or_else(|| panic!("there is no table {path}"))
+    topstat_families::catalogue().find(sample, table).unwrap_or_else(|| panic!("there is no table {path}"))
 }
 
 /// Options with the maximum number of rows, no aging, and rows of CPUs.

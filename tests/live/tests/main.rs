@@ -16,6 +16,8 @@ type Play = fn(&str, &[String]) -> Option<ExitCode>;
 include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 
 fn main() -> ExitCode {
+    // Registers the families.
+    topstat_families::catalogue();
     if let Some((role, arguments)) = topstat_live::role::own() {
         let played = ROLES.iter().find_map(|play| play(&role, &arguments));
         return played.unwrap_or_else(|| panic!("there is no role {role}"));

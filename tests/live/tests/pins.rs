@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Case> {
         case!(killed_at_random_moments, Root; Slow),
         case!(replaced_under_load, Root),
         alone!(Totals: replaced_thousands_of_times, Root),
-        case!(replaced_while_segments_are_sent_again, Root, Netns; OuterKernels),
+        case!(replaced_while_segments_are_sent_again, Root, Netns; EveryKernel),
     ]
 }
 

@@ -410,7 +410,7 @@ fn removed_under_load() {
         std::thread::sleep(Duration::from_millis(50));
         assert!(pinned::remove(&nest.pins).unwrap().len() > 20);
         assert!(!nest.dir.exists());
-        std::thread::sleep(Duration::from_millis(50));
+        assert!(nest::links_without_pins_are_gone(), "removed links");
     });
     let first = watch.snapshot(TABLES[0]).snapshot.total;
     tally.during(|| std::thread::sleep(Duration::from_millis(50)));

@@ -19,15 +19,15 @@ use topstat_live::nest::{at_cgroup, inet};
 use topstat_live::role::{self, say, told};
 use topstat_live::tally::TABLES;
 use topstat_live::watch::{everything, table};
-use topstat_live::{Case, Nest, Role, Scratch, case, eventually, note};
+use topstat_live::{Case, Nest, Role, Scratch, case, nest, note};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(another_users_directory_is_refused, Root; OuterKernels),
-        case!(a_race_with_a_link_removes_nothing_elsewhere, Root; OuterKernels),
+        case!(another_users_directory_is_refused, Root; EveryKernel),
+        case!(a_race_with_a_link_removes_nothing_elsewhere, Root; EveryKernel),
         case!(a_race_in_roots_own_directory_removes_nothing_elsewhere, Root),
         case!(links_are_followed_nowhere, Root; Daemon),
-        case!(pins_of_another_user_are_refused, Root; OuterKernels),
+        case!(pins_of_another_user_are_refused, Root; EveryKernel),
         case!(what_others_could_exchange_is_refused, Root),
         case!(unload_says_what_is_still_attached, Root),
     ]
@@ -341,8 +341,7 @@ fn unload_says_what_is_still_attached() {
         assert!(said.contains(word), "no '{word}' in: {said}");
     }
     drop(held);
-    let gone = || pinned::attached().unwrap().iter().all(|link| link.at.is_some() || !link.holders.is_empty());
-    assert!(eventually(Duration::from_secs(10), gone), "links of a file system that is gone");
+    assert!(nest::links_without_pins_are_gone(), "links of a file system that is gone");
 }
 
 fn nest_pid_file(nest: &Nest) -> PathBuf {

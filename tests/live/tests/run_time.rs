@@ -42,14 +42,14 @@ pub fn play(role: &str, _: &[String]) -> Option<ExitCode> {
 }
 
 fn maker() {
-    let built_in = topstat_kernel::family_of("tasks").expect("a sample");
-    assert!(topstat_kernel::add(Family::clone(&built_in)).is_err(), "its name is taken");
+    let built_in = topstat_families::catalogue().family_of("tasks").expect("a sample");
+    assert!(topstat_families::catalogue().add(Family::clone(&built_in)).is_err(), "its name is taken");
     let odd = Family { name: "mine/too".to_owned(), ..copy_of(&built_in) };
-    assert!(topstat_kernel::add(odd).is_err(), "that is no name");
-    let family = topstat_kernel::add(copy_of(&built_in)).unwrap_or_else(|e| panic!("{e}"));
-    assert!(topstat_kernel::add(copy_of(&built_in)).is_err(), "there is one now");
-    assert!(topstat_kernel::samples().iter().any(|sample| sample.name == "my_cgroups"));
-    let table = topstat_kernel::find("my_tasks", "cpu").expect("it is listed");
+    assert!(topstat_families::catalogue().add(odd).is_err(), "that is no name");
+    let family = topstat_families::catalogue().add(copy_of(&built_in)).unwrap_or_else(|e| panic!("{e}"));
+    assert!(topstat_families::catalogue().add(copy_of(&built_in)).is_err(), "there is one now");
+    assert!(topstat_families::catalogue().samples().iter().any(|sample| sample.name == "my_cgroups"));
+    let table = topstat_families::catalogue().find("my_tasks", "cpu").expect("it is listed");
     let options = Options { period_ms: 200, ..Options::default() };
     let mut source = topstat_kernel::load(&[Arc::clone(&table)], &options).unwrap_or_else(|e| panic!("{e}"));
     let read = |source: &mut dyn Source| {

@@ -135,7 +135,7 @@ fn each_capability_that_is_kept_is_needed() {
 
 /// The body of [`each_capability_that_is_kept_is_needed`].
 pub fn capabilities_needed() {
-    let family = topstat_kernel::family_of("tcp_v4").expect("the sockets' family");
+    let family = topstat_families::catalogue().family_of("tcp_v4").expect("the sockets' family");
     let tables = [table("tcp_v4/conns_bytes"), table("tcp_v4/conns_pps")];
     let state = topstat_kernel::load_state(&family, &tables, &Options::default()).unwrap();
     let _load = some_traffic();

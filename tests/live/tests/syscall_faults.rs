@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use topstat_families::catalogue;
 use topstat_kernel::pinned::{self, Pins};
-use topstat_kernel::{Options, TableInfo, find};
+use topstat_kernel::{Options, TableInfo};
 use topstat_live::daemon::Place;
 use topstat_live::faults::{Fault, KILLED, Supervisor};
 use topstat_live::nest::inet;
@@ -244,7 +245,7 @@ fn last(text: &str) -> &str {
 
 fn table() -> Arc<TableInfo> {
     let (sample, table) = TABLE.split_once('/').expect("a path");
-    find(sample, table).expect("a table")
+    catalogue().find(sample, table).expect("a table")
 }
 
 /// Checks that adopting finds usable state, or makes it anew, and that no partial state is left.
@@ -358,7 +359,7 @@ fn commands_that_change_what_is_pinned() {
 /// A configuration with one family, so that a daemon starts soon.
 fn configuration() -> PathBuf {
     let path = std::env::temp_dir().join(format!("topstat-live-faults-{}.toml", std::process::id()));
-    let samples = topstat_kernel::samples();
+    let samples = topstat_families::catalogue().samples();
     let others = samples.iter().filter(|info| !inet().samples.iter().any(|own| own.name == info.name));
     let text: String = others.map(|info| format!("[samples.{}]\nenabled = false\n", info.name)).collect();
     fs::write(&path, format!("overhead_budget = \"50%\"\n{text}")).expect("a temporary file");

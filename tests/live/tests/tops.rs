@@ -21,8 +21,8 @@ use topstat_model::{Dump, Field, Row, Snapshot};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(it_is_what_a_plain_model_makes_of_the_snapshots, Root, Netns; OuterKernels),
-        case!(sockets_enter_when_they_send_and_leave_a_period_after, Root, Netns; OuterKernels),
+        case!(it_is_what_a_plain_model_makes_of_the_snapshots, Root, Netns; EveryKernel),
+        case!(sockets_enter_when_they_send_and_leave_a_period_after, Root, Netns; EveryKernel),
         case!(the_program_tells_it, Root, Netns; Daemon),
     ]
 }

@@ -75,7 +75,7 @@ fn the_screen_shows_what_was_carried() {
     terminal.wait_for(TABLE);
     terminal.press("\r");
     terminal.wait_for("  other ");
-    for _ in 0..topstat_kernel::samples().len() {
+    for _ in 0..topstat_families::catalogue().samples().len() {
         let title = terminal.text().lines().nth(1).unwrap_or_default().to_owned();
         if title.starts_with(TABLE) {
             break;
@@ -253,7 +253,7 @@ fn settings(daemon: &Daemon, table: &str) -> [String; 3] {
 
 /// The tables of the daemon that are in its tree, and their settings.
 fn all_settings(daemon: &Daemon) -> Vec<(String, [String; 3])> {
-    let samples = topstat_kernel::samples();
+    let samples = topstat_families::catalogue().samples();
     let tables = samples.iter().flat_map(|sample| {
         sample.tables.iter().map(|table| format!("{}/{}", sample.name, table.name)).collect::<Vec<_>>()
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use topstat_kernel::netstack::{DEFAULT_HZ, Options as Sampling, Sampler};
+use topstat_families::netstack::{DEFAULT_HZ, Options as Sampling, Sampler};
 use topstat_kernel::{Source, TableInfo};
 
 use super::hooks;
@@ -68,7 +68,7 @@ impl Tables {
 
     /// The tables of a family.
     fn of(self, family: &str) -> Vec<Arc<TableInfo>> {
-        let families = topstat_kernel::families();
+        let families = topstat_families::catalogue().families();
         let tables = families.iter().filter(|one| one.name == family).flat_map(|one| one.tables());
         let wanted = |table: &Arc<TableInfo>| match self {
             Self::One => table.path() == "tcp_v4/conns_pps",

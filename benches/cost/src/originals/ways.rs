@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder};
 use rustix::time::{ClockId, clock_gettime};
-use topstat_kernel::tasks::bench::Stopwatch;
-use topstat_kernel::{AccountOptions, AccountReader, load_account};
+use topstat_families::account::{self, AccountOptions, Precise};
+use topstat_families::tasks::bench::Stopwatch;
 use topstat_model::interval::{Each, Interval};
 
 use super::Options;
@@ -155,14 +155,14 @@ impl Way for Iterator {
 
 /// topstat's account.
 pub struct Ours {
-    reader: Box<dyn AccountReader>,
+    reader: Precise,
     /// The latest interval.
     pub latest: Option<Interval>,
 }
 
 impl Ours {
     pub fn new() -> Result<Self> {
-        Ok(Self { reader: load_account(&AccountOptions::default(), &[])?, latest: None })
+        Ok(Self { reader: account::load(&AccountOptions::default(), &[])?, latest: None })
     }
 }
 

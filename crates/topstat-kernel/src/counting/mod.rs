@@ -18,8 +18,29 @@ pub use refresh::Refresh;
 pub use tally::{Key, Tallied, Tally};
 
 use crate::clock::hz;
-use crate::family::{Counting, Family, Kind};
+use crate::family::{Family, Kind};
 use crate::{Error, Options, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
+
+/// How counters are read.
+#[derive(Clone, Copy)]
+pub struct Counting {
+    /// Loads the reading programs, as for all counters.
+    ///
+    /// # Errors
+    /// This kernel or this user does not allow it.
+    pub try_load: fn() -> Result<(), Error>,
+    /// The names of the samples that this kernel counts.
+    pub available: fn() -> Vec<String>,
+    /// Opens the reader of the tables.
+    ///
+    /// # Errors
+    /// An object that the options name does not exist.
+    pub open: fn(&Options, &Whose) -> Result<Tallier, Error>,
+    /// The names of the parts of a table's values.
+    pub parts: fn(&TableInfo) -> &'static [&'static str],
+    /// The names of a table's lost counts.
+    pub lost: fn(&TableInfo) -> &'static [&'static str],
+}
 
 /// Reads the counters of a family.
 pub trait Tallies: Send {
@@ -112,7 +133,7 @@ pub fn load(
     options: &Options,
     whose: &Whose,
 ) -> Result<Tables, Error> {
-    let samples: Vec<_> = available_samples(family, counting);
+    let samples = counting.available_samples(family);
     if let Some(absent) = tables.iter().find(|table| !samples.iter().any(|sample| sample.name == table.sample)) {
         let known = family.samples.iter().find(|sample| sample.name == absent.sample);
         // The daemon asks for all tables, present or not; any other caller asks for particular ones.
@@ -143,12 +164,6 @@ pub fn load(
         all.snapshot(table, false)?;
     }
     Ok(all)
-}
-
-/// The samples that this kernel counts.
-pub fn available_samples(family: &Family, counting: &Counting) -> Vec<Arc<SampleInfo>> {
-    let available = (counting.available)();
-    family.samples.iter().filter(|sample| available.contains(&sample.name)).cloned().collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -369,11 +384,41 @@ impl Source for Reader {
     }
 }
 
-/// How the counters of a family are read; `None`: it is no family of counters.
-pub fn of(family: &Family) -> Option<&Counting> {
-    match &family.kind {
-        Kind::Counters(counting) => Some(counting),
-        Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => None,
+impl Kind for Counting {
+    fn available_samples(&self, family: &Family) -> Vec<Arc<SampleInfo>> {
+        let names = (self.available)();
+        family.samples.iter().filter(|sample| names.contains(&sample.name)).cloned().collect()
+    }
+
+    fn parts(&self, table: &TableInfo) -> Vec<String> {
+        (self.parts)(table).iter().map(|part| (*part).to_owned()).collect()
+    }
+
+    fn lost(&self, table: &TableInfo) -> Vec<String> {
+        (self.lost)(table).iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn load(
+        &self,
+        family: &Arc<Family>,
+        tables: &[Arc<TableInfo>],
+        options: &Options,
+    ) -> Result<Box<dyn Source>, Error> {
+        let whose = options.netns.clone().map_or(Whose::Own, Whose::Of);
+        Ok(read(load(family, self, tables, options, &whose)?, options.cpu_rows))
+    }
+
+    fn load_state(
+        &self,
+        family: &Arc<Family>,
+        tables: &[Arc<TableInfo>],
+        options: &Options,
+    ) -> Result<Arc<dyn State>, Error> {
+        Ok(Arc::new(load(family, self, tables, options, &Whose::Host)?))
+    }
+
+    fn try_load(&self, _family: &Arc<Family>) -> Result<(), Error> {
+        (self.try_load)()
     }
 }
 

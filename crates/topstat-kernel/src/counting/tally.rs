@@ -22,6 +22,7 @@ pub type Key = [u64; 2];
 /// An object, and the state of its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tallied {
+    /// Identifies it.
     pub key: Key,
     /// One field for each column of its sample; empty: [`Tallies::describe`](super::Tallies::describe) has it.
     pub object: Vec<Field>,
@@ -38,10 +39,13 @@ pub struct Tallied {
 /// One reading of all objects of a sample, with the values that one table ranks by.
 #[derive(Clone, Debug)]
 pub struct Tally {
+    /// When the reading was taken.
     pub time: SystemTime,
+    /// As `time`, by the monotonic clock.
     pub instant: Instant,
     /// The numbers of the CPUs of [`Tallied::cpus`].
     pub cpus: Vec<u32>,
+    /// All objects.
     pub objects: Vec<Tallied>,
     /// The name of the values, where it differs from the table's.
     pub value_name: Option<String>,

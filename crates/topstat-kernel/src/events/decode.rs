@@ -9,8 +9,9 @@ use topstat_consumer::abi::{STREAM_CUT, STREAM_FAULT, stream_record};
 use topstat_consumer::consumer::now_ns;
 use topstat_model::events::{Event, EventKind, Payload};
 
+use super::Streaming;
 use crate::cgroup::{self, Paths};
-use crate::family::{RowColumn, Streaming, describe};
+use crate::family::{RowColumn, describe};
 
 /// Converts times of the monotonic clock, by which records are timed, to the host's clock. It is made anew for each batch, so it
 /// follows a clock that is set.
@@ -139,12 +140,12 @@ mod tests {
     use topstat_model::{ColumnKind, Field};
 
     use super::*;
-    use crate::family::{self, FieldAt};
+    use crate::family::FieldAt;
 
     fn streaming() -> Streaming {
         let at = size_of::<stream_record>();
         let number = RowColumn::new("number", ColumnKind::Id, FieldAt::U64(at));
-        let payload = family::Payload { name: "data", list: false };
+        let payload = crate::events::Payload { name: "data", list: false };
         Streaming {
             source: "test".to_owned(),
             about: String::new(),
@@ -152,9 +153,9 @@ mod tests {
             adopt: None,
             asked: false,
             constants: |_| Ok(Vec::new()),
-            kinds: vec![family::EventKind {
+            kinds: vec![crate::events::EventKind {
                 payload: Some(payload),
-                ..family::EventKind::new("one", "", at + 8, vec![number])
+                ..crate::events::EventKind::new("one", "", at + 8, vec![number])
             }],
         }
     }

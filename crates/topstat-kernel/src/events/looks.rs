@@ -18,8 +18,9 @@ use topstat_model::{ColumnKind, Field, Snapshot, TableType};
 use super::decode::Clock;
 use super::pump::{Batch, Pump, Shared, Told};
 use super::standing::{Change, Standing};
+use super::streaming;
 use crate::error::Error;
-use crate::family::{self, FieldAt, RowColumn};
+use crate::family::{FieldAt, RowColumn};
 use crate::{Source, TableInfo, catalogue};
 
 /// Looks per period of a dynamic table, unless the caller sets an interval: one per slide.
@@ -54,9 +55,10 @@ impl Top {
 }
 
 /// The two kinds of events of a table's top: an object enters, an object leaves.
-pub fn kinds(table: &TableInfo) -> [family::EventKind; 2] {
-    let sample = catalogue::samples().into_iter().find(|sample| sample.name == table.sample);
-    let object = sample.map_or_else(Vec::new, |sample| sample.columns.clone());
+pub fn kinds(table: &TableInfo) -> [streaming::EventKind; 2] {
+    let samples = catalogue::family_of(&table.sample).map_or_else(Vec::new, |family| family.samples.clone());
+    let object =
+        samples.iter().find(|sample| sample.name == table.sample).map_or(Vec::new(), |own| own.columns.clone());
     let told = |name, kind| RowColumn::new(name, kind, FieldAt::Told);
     let all = |more: Vec<RowColumn>| {
         let place = vec![told("rank", ColumnKind::Id), told("value", ColumnKind::Id)];
@@ -64,8 +66,8 @@ pub fn kinds(table: &TableInfo) -> [family::EventKind; 2] {
     };
     let stayed = told("stayed_ns", ColumnKind::Id);
     [
-        family::EventKind::new("enter", "an object is at the top", 0, all(Vec::new())),
-        family::EventKind::new("leave", "an object is not at the top any more", 0, all(vec![stayed])),
+        streaming::EventKind::new("enter", "an object is at the top", 0, all(Vec::new())),
+        streaming::EventKind::new("leave", "an object is not at the top any more", 0, all(vec![stayed])),
     ]
 }
 
@@ -245,20 +247,6 @@ mod tests {
         let every = Duration::from_millis(100);
         for (now, due, missed) in [(1, 100, 0), (100, 100, 0), (199, 100, 0), (200, 200, 1), (1050, 1000, 9)] {
             assert_eq!(next_due(begun, every, at(now)), (at(due), missed), "{now}");
-        }
-    }
-
-    #[test]
-    fn no_column_has_the_name_of_another_one() {
-        for table in catalogue::samples().iter().flat_map(|sample| &sample.tables) {
-            for kind in kinds(table) {
-                let mut names: Vec<_> = kind.columns.iter().map(|column| column.column.name.clone()).collect();
-                names.extend(["time", "cpu", "seq", "source", "event", "late"].map(Into::into));
-                let all = names.len();
-                names.sort_unstable();
-                names.dedup();
-                assert_eq!(names.len(), all, "{} {}", table.path(), kind.name);
-            }
         }
     }
 }

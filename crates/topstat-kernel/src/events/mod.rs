@@ -14,6 +14,7 @@ mod looks;
 mod order;
 mod pump;
 mod standing;
+mod streaming;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +24,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::{Link, Object, OpenObject};
 use rustix::event::{EventfdFlags, eventfd};
 use topstat_consumer::consumer::now_ns;
 use topstat_consumer::{Consumer, Maps, Watch};
@@ -32,13 +33,14 @@ use topstat_model::events::{Account, Event};
 pub use topstat_consumer::Options as Consuming;
 
 use crate::error::Error;
-use crate::family::{Kind, Streaming};
-use crate::report::explain;
-use crate::{bpf, catalogue, cost};
+use crate::family::{Family, Kind};
+use crate::report::{Check, explain, loads};
+use crate::{Catalogue, bpf, cost};
 use decode::Decoder;
 pub use looks::{Top, kinds as kinds_of_top};
 use order::Order;
 use pump::{Batch, Shared, Told};
+pub use streaming::{EventKind, Payload, Streaming};
 
 /// Default size of the ring buffer of each source.
 pub const RING_BYTES: u32 = 8 << 20;
@@ -92,14 +94,28 @@ impl Default for Options {
 }
 
 /// All sources, sorted by name.
-pub fn sources() -> Vec<Arc<Streaming>> {
-    let streaming = |family: &Arc<crate::Family>| match &family.kind {
-        Kind::Events(streaming) => Some(Arc::clone(streaming)),
-        _ => None,
-    };
-    let mut all: Vec<_> = catalogue::families().iter().filter_map(streaming).collect();
+pub fn sources(catalogue: &Catalogue) -> Vec<Arc<Streaming>> {
+    let mut all: Vec<Arc<Streaming>> = catalogue.families().iter().filter_map(|family| family.kind_as()).collect();
     all.sort_by(|a, b| a.source.cmp(&b.source));
     all
+}
+
+impl Kind for Streaming {
+    fn programs(&self) -> Vec<String> {
+        let open = bpf::open(&self.source, self.object);
+        let names =
+            |object: OpenObject| object.progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
+        open.map(names).unwrap_or_default()
+    }
+
+    fn try_load(&self, _family: &Arc<Family>) -> Result<(), Error> {
+        try_load(self)
+    }
+
+    fn check(&self, _family: &Arc<Family>) -> Vec<Check> {
+        let source = &self.source;
+        vec![loads(&format!("events {source}"), source, try_load(self), self.about.clone())]
+    }
 }
 
 /// A capture of the events of some sources. It ends when this is dropped.
@@ -162,7 +178,7 @@ struct Loaded {
 }
 
 /// Loads and attaches a source, then drops it.
-pub fn try_load(streaming: &Streaming) -> Result<(), Error> {
+fn try_load(streaming: &Streaming) -> Result<(), Error> {
     Loaded::load(streaming, &Options::default()).map(drop)
 }
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Describes a family by data, and by functions where it differs in ways that data can't express.
 //!
-//! The code in here knows neither the list of families ([`catalogue`](crate::catalogue)) nor how one is read (`ranking`,
-//! `families/account`).
+//! The code in here knows neither the list of families ([`Catalogue`](crate::Catalogue)) nor how one is read: a [`Kind`] does,
+//! in `ranking`, `counting` and `events`, or in the folder of a family that is the only one of its kind.
 
 mod build;
 pub mod columns;
 mod constants;
 mod event;
+mod kind;
 mod place;
 mod row;
 mod sample;
-mod streaming;
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::mem::size_of;
 use std::sync::Arc;
@@ -20,18 +21,16 @@ use std::sync::Arc;
 use libbpf_rs::{Link, MapCore as _, MapHandle, Object};
 use topstat_engine::ts_tick;
 use topstat_model::Stored;
-use topstat_model::interval::{Each, Interval};
 
 pub use build::{Build, BuildKind, Builds, Entries, Feature, Grids, Keeps, Lent, MapSize, Probe, Probes, Settle};
 pub use constants::{Constant, Constants};
+pub use kind::Kind;
 pub use place::{BankId, TablePlace};
 pub use row::{EventField, EventFormat, FieldAt, Filter, FilterBy, RowColumn, describe};
 pub use sample::{SampleInfo, TableInfo, Variant, names_of};
-pub use streaming::{EventKind, Payload, Streaming};
 
 use crate::Options;
 use crate::bpf;
-use crate::counting::{self, Tallier, Whose};
 use crate::error::Error;
 use crate::maps::Maps;
 use crate::report::Check;
@@ -46,7 +45,7 @@ pub struct Family {
     /// Its samples, in the order of their banks.
     pub samples: Vec<Arc<SampleInfo>>,
     /// Its kind, which determines how it is loaded and read.
-    pub kind: Kind,
+    pub kind: Arc<dyn Kind>,
     /// The oldest Linux that it supports, and is tested on.
     pub since: (u32, u32),
     /// Whether the kernel gives it anything to count at present. Pinned state stays usable.
@@ -71,63 +70,37 @@ impl Family {
             name: name.to_owned(),
             abi,
             samples: samples.into_iter().map(Arc::new).collect(),
-            kind: Kind::Ranked(Arc::new(ranked)),
+            kind: Arc::new(ranked),
             since,
             ready: || Ok(()),
             check: Vec::new,
         }
     }
 
-    /// A family of events, which has no samples: `topstat events` shows them.
-    pub fn streaming(name: &str, since: (u32, u32), streaming: Streaming) -> Self {
-        Self {
-            name: name.to_owned(),
-            abi: 0, // nothing of it is ever pinned
-            samples: Vec::new(),
-            kind: Kind::Events(Arc::new(streaming)),
-            since,
-            ready: || Ok(()),
-            check: Vec::new,
-        }
+    /// Its kind, if it is this one.
+    pub fn kind_as<K: Kind>(&self) -> Option<Arc<K>> {
+        let kind: Arc<dyn Any + Send + Sync> = Arc::clone(&self.kind) as _;
+        kind.downcast().ok()
     }
 
-    /// The names of all programs that it may have attached, including gates.
+    /// See [`Kind::programs`].
     pub fn programs(&self) -> Vec<String> {
-        match &self.kind {
-            Kind::Ranked(ranked) => {
-                let hooks = ranked.builds.hooks();
-                hooks.into_iter().flat_map(|hook| [hook.enter(), hook.program]).collect()
-            }
-            Kind::Account(account) => (account.programs)(),
-            Kind::Events(streaming) => streaming.programs(),
-            Kind::Counters(_) | Kind::Stacks(_) => Vec::new(),
-        }
+        self.kind.programs()
     }
 
-    /// The samples that this kernel has.
+    /// See [`Kind::available_samples`].
     pub fn available_samples(&self) -> Vec<Arc<SampleInfo>> {
-        match &self.kind {
-            Kind::Counters(counting) => counting::available_samples(self, counting),
-            Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => self.samples.clone(),
-        }
+        self.kind.available_samples(self)
     }
 
-    /// The names of the parts of a table's values.
+    /// See [`Kind::parts`].
     pub fn parts(&self, table: &TableInfo) -> Vec<String> {
-        match &self.kind {
-            Kind::Ranked(ranked) => ranked.parts.clone(),
-            Kind::Counters(counting) => (counting.parts)(table).iter().map(|part| (*part).to_owned()).collect(),
-            Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => Vec::new(),
-        }
+        self.kind.parts(table)
     }
 
-    /// The names of a table's lost counts, in the order of the outputs, without the two that each table has.
+    /// See [`Kind::lost`].
     pub fn lost(&self, table: &TableInfo) -> Vec<String> {
-        match &self.kind {
-            Kind::Ranked(ranked) => ranked.causes(table).into_iter().map(|cause| cause.name().into_owned()).collect(),
-            Kind::Counters(counting) => (counting.lost)(table).iter().map(|&name| name.to_owned()).collect(),
-            Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => Vec::new(),
-        }
+        self.kind.lost(table)
     }
 
     /// How the records of a table are stored.
@@ -145,52 +118,6 @@ impl Family {
     pub fn tables(&self) -> Vec<Arc<TableInfo>> {
         self.samples.iter().flat_map(|sample| &sample.tables).cloned().collect()
     }
-}
-
-/// The kinds of families.
-#[derive(Clone)]
-pub enum Kind {
-    /// Tables that rank objects in the kernel.
-    Ranked(Arc<Ranked>),
-    /// An account, which adds up in every interval.
-    Account(Account),
-    /// Counters that the kernel keeps anyway: nothing is attached, and nothing is pushed.
-    Counters(Counting),
-    /// Events, one by one.
-    Events(Arc<Streaming>),
-    /// Stacks of the kernel, sampled while a reader exists.
-    Stacks(Sampling),
-}
-
-/// How stacks are sampled.
-#[derive(Clone, Copy, Debug)]
-pub struct Sampling {
-    /// Loads the program that samples.
-    ///
-    /// # Errors
-    /// This kernel or this user does not allow it.
-    pub try_load: fn() -> Result<(), Error>,
-}
-
-/// How counters are read.
-#[derive(Clone, Copy)]
-pub struct Counting {
-    /// Loads the reading programs, as for all counters.
-    ///
-    /// # Errors
-    /// This kernel or this user does not allow it.
-    pub try_load: fn() -> Result<(), Error>,
-    /// The names of the samples that this kernel counts.
-    pub available: fn() -> Vec<String>,
-    /// Opens the reader of the tables.
-    ///
-    /// # Errors
-    /// An object that the options name does not exist.
-    pub open: fn(&Options, &Whose) -> Result<Tallier, Error>,
-    /// The names of the parts of a table's values.
-    pub parts: fn(&TableInfo) -> &'static [&'static str],
-    /// The names of a table's lost counts.
-    pub lost: fn(&TableInfo) -> &'static [&'static str],
 }
 
 /// How ranked tables are loaded and read.
@@ -323,48 +250,6 @@ impl Cause<'_> {
             Self::Own(own) => return own.name.clone().into(),
         })
     }
-}
-
-/// How an account is loaded.
-#[derive(Clone)]
-pub struct Account {
-    /// The sample of the same objects: a check of that sample also checks the account.
-    pub checked_with: &'static str,
-    /// The names of all programs that it may have attached.
-    pub programs: fn() -> Vec<String>,
-    /// Loads and attaches it, for as long as the reader lives. User and system time of the processes in `exact` are separated by
-    /// their system calls.
-    pub load: LoadAccount,
-}
-
-/// See [`Account::load`].
-pub type LoadAccount = fn(&AccountOptions, exact: &[u32]) -> Result<Box<dyn AccountReader>, Error>;
-
-/// Options of an account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AccountOptions {
-    /// Whether interrupts and softirqs are counted apart from the tasks that they interrupt. It costs two readings of the clock
-    /// for each of them.
-    pub interrupts: bool,
-}
-
-impl Default for AccountOptions {
-    fn default() -> Self {
-        Self { interrupts: true }
-    }
-}
-
-/// Reads an account.
-pub trait AccountReader: Send {
-    /// The usage since the previous call, or since the reader was made.
-    ///
-    /// # Errors
-    /// The kernel does not run the reading programs, or all readers are held up.
-    fn interval(&mut self, each: Each) -> Result<Interval, Error>;
-
-    /// Records the tasks that have ended. To be called every second or so where intervals are long: the kernel keeps a limited
-    /// number of them.
-    fn poll(&mut self);
 }
 
 /// A count of losses, in a map of one `u64`.

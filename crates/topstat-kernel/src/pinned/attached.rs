@@ -37,7 +37,8 @@ pub struct Attached {
 /// /proc does not list the mounts.
 pub fn attached() -> Result<Vec<Attached>, crate::Error> {
     let cut = |name: String| name.chars().take(NAME_BYTES).collect::<String>();
-    let names: BTreeSet<String> = crate::families().iter().flat_map(|family| family.programs()).map(cut).collect();
+    let names: BTreeSet<String> =
+        crate::catalogue::families().iter().flat_map(|family| family.programs()).map(cut).collect();
     let programs: BTreeMap<u32, String> = ProgInfoIter::default()
         .map(|program| (program.id, program.name.to_string_lossy().into_owned()))
         .filter(|(_, name)| names.contains(name))
@@ -118,18 +119,4 @@ fn search(dir: &Dir, depth: u32, left: &mut u32, found: &mut BTreeMap<u32, PathB
 fn pinned_link(file: &Entry) -> Option<u32> {
     let object = file.get().ok()?;
     link_id(Path::new(&format!("/proc/self/fdinfo/{}", object.as_raw_fd())))
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::family::Kind;
-
-    /// Programs of samples and events are found by their names while they are attached.
-    #[test]
-    fn every_family_that_attaches_programs_names_them() {
-        for family in crate::families() {
-            let attaches = matches!(family.kind, Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_));
-            assert_eq!(!family.programs().is_empty(), attaches, "{}", family.name);
-        }
-    }
 }

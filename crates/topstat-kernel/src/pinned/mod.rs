@@ -27,7 +27,7 @@ use crate::bpffs::{self, BUILD, Entry, Locked, MAPS, PARTIAL, abi_name, abis, bu
 pub use crate::bpffs::{Adopted, DEFAULT_DIR, Pins};
 use crate::family::Family;
 use crate::ranking::{self, RankedFamily};
-use crate::{Error, Options, State, TableInfo, counting, maps};
+use crate::{Error, Options, State, TableInfo, maps};
 
 /// Opens the pinned state of a family, for reading and setting. `None`: nothing is pinned.
 ///
@@ -56,12 +56,10 @@ pub fn adopt(
     tables: &[Arc<TableInfo>],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
-    if let Some(counting) = counting::of(family) {
-        // The kernel counts on by itself: there is nothing to pin, and the state reads the counters of the host.
-        let state = counting::load(family, counting, tables, options, &counting::Whose::Host)?;
-        return Ok((Arc::new(state), Adopted::Loaded));
-    }
-    let ranked = RankedFamily::of(family).ok_or_else(|| Error::NotLoaded(family.name.clone()))?;
+    let Some(ranked) = RankedFamily::of(family) else {
+        // Of counters there is nothing to pin: the kernel counts on by itself.
+        return Ok((family.kind.load_state(family, tables, options)?, Adopted::Loaded));
+    };
     // Pinned state counts on as soon as there are events to count. Without pinned state, the family has to be ready.
     if !has(pins, family)? {
         (family.ready)()?;
@@ -136,7 +134,7 @@ pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
             all.push(Status {
                 family: family.clone(),
                 abi,
-                abi_is_own: crate::families().iter().find(|f| f.name == family).map(|f| f.abi == abi),
+                abi_is_own: crate::catalogue::families().iter().find(|f| f.name == family).map(|f| f.abi == abi),
                 build: found.as_ref().and_then(build),
                 since: constants.as_ref().and_then(Entry::modified),
                 build_since: build_file.as_ref().and_then(Entry::modified),

@@ -17,20 +17,26 @@ use super::rows::Rows;
 use super::settings::SharedSettings;
 use crate::bpf::{Pod, Shared};
 use crate::cgroup::Paths;
-use crate::{Error, catalogue, maps};
+use crate::{Catalogue, Error, maps};
 
 /// CPUs of the machine that the memory belongs to.
 const CPUS: u32 = 2;
 /// Rows that its tables keep: few, so that few bytes fill them.
 const TOP: u32 = 2;
 
-/// Reads all tables of a family (by its number) from bytes in place of its banks, of its settings, and of the sections that the
+/// Reads all tables of a family of the catalogue (by its number) from bytes in place of its banks, of its settings, and of the sections that the
 /// kernel's program writes for each CPU. Returns the result of each table.
-pub fn read(family: u8, banks: &[u8], settings: &[u8], sections: &[u8]) -> Vec<Result<Snapshot, Error>> {
+pub fn read(
+    catalogue: &Catalogue,
+    family: u8,
+    banks: &[u8],
+    settings: &[u8],
+    sections: &[u8],
+) -> Vec<Result<Snapshot, Error>> {
     static PATHS: Mutex<Option<Paths>> = Mutex::new(None);
     let mut paths = PATHS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let paths = paths.get_or_insert_with(|| Paths::new(None));
-    let families: Vec<_> = catalogue::families().iter().filter_map(RankedFamily::of).collect();
+    let families: Vec<_> = catalogue.families().iter().filter_map(RankedFamily::of).collect();
     family_of(&families[usize::from(family) % families.len()], banks, settings, sections, paths)
 }
 

@@ -10,6 +10,7 @@ mod doubts;
 mod ended;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod kind;
 mod lent;
 mod load;
 mod merge;
@@ -32,7 +33,6 @@ use topstat_model::{Lost, TableType};
 #[cfg(feature = "bench")]
 pub use banks::bank_size;
 pub use banks::window;
-pub use check::check;
 pub use load::load;
 pub use pins::{adopt, open};
 pub use tables::RankedFamily;
@@ -44,6 +44,7 @@ use crate::maps::Maps;
 use crate::skipped::Skipped;
 use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 use banks::Banks;
+use check::check;
 use doubts::Doubts;
 use ended::Ended;
 use lent::SharedGrids;

@@ -12,7 +12,7 @@ use super::banks::{Banks, bank_size};
 use super::lent::SharedGrids;
 use super::settings::SharedSettings;
 use crate::bpf::{self, Shared};
-use crate::family::{BankId, Build, BuildKind, Constant, Family, Kind, Ranked, SampleInfo, TablePlace};
+use crate::family::{BankId, Build, BuildKind, Constant, Family, Ranked, SampleInfo, TablePlace};
 use crate::hooks::{self, Hook};
 use crate::maps::{Maps, rows_of};
 use crate::{Error, Options, TableInfo, TableSettings};
@@ -20,7 +20,9 @@ use crate::{Error, Options, TableInfo, TableSettings};
 /// A family of ranked tables.
 #[derive(Clone)]
 pub struct RankedFamily {
+    /// The family.
     pub family: Arc<Family>,
+    /// Its kind.
     pub ranked: Arc<Ranked>,
     /// The build that made the state; `None`: there is no state yet, and this kernel's build is meant.
     made_by: Option<BuildKind>,
@@ -29,12 +31,7 @@ pub struct RankedFamily {
 impl RankedFamily {
     /// The family, if it is one of ranked tables.
     pub fn of(family: &Arc<Family>) -> Option<Self> {
-        match &family.kind {
-            Kind::Ranked(ranked) => {
-                Some(Self { family: Arc::clone(family), ranked: Arc::clone(ranked), made_by: None })
-            }
-            Kind::Account(_) | Kind::Counters(_) | Kind::Events(_) | Kind::Stacks(_) => None,
-        }
+        family.kind_as().map(|ranked| Self { family: Arc::clone(family), ranked, made_by: None })
     }
 
     /// The family of a state with these constants and these programs: only the build that made a state can go on with it.

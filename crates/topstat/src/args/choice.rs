@@ -44,7 +44,7 @@ pub struct RowOption {
 /// The options by which rows are chosen, each once, in the order of the catalogue.
 pub fn filters() -> Vec<RowOption> {
     let mut all: Vec<RowOption> = Vec::new();
-    for column in topstat_kernel::samples().iter().flat_map(|sample| &sample.columns) {
+    for column in topstat_families::catalogue().samples().iter().flat_map(|sample| &sample.columns) {
         let Some(filter) = &column.filter else { continue };
         let name = column.column.name.to_string();
         match all.iter_mut().find(|option| option.filter.option == filter.option) {
@@ -59,7 +59,7 @@ pub fn filters() -> Vec<RowOption> {
 /// The options by which samples are chosen, each once.
 fn variants() -> Vec<Variant> {
     let mut all: Vec<Variant> = Vec::new();
-    for variant in topstat_kernel::samples().iter().filter_map(|sample| sample.variant.clone()) {
+    for variant in topstat_families::catalogue().samples().iter().filter_map(|sample| sample.variant.clone()) {
         if !all.iter().any(|other| other.option == variant.option) {
             all.push(variant);
         }

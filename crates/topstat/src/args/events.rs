@@ -91,7 +91,7 @@ pub struct EventsArgs {
 
     /// By this system call; can be repeated, and have commas between
     #[arg(long, value_name = "CALL", value_delimiter = ',', help_heading = CAPTURE,
-          value_parser = clap::builder::PossibleValuesParser::new(topstat_kernel::capture::names()))]
+          value_parser = clap::builder::PossibleValuesParser::new(topstat_families::capture::names()))]
     pub call: Vec<String>,
 
     /// What is read or received, or what is written or sent [default: both]
@@ -136,7 +136,7 @@ pub enum Direction {
 /// The sources, and what their events have: as they are.
 fn notes() -> String {
     let mut sources = String::from("SOURCES\n");
-    for streaming in topstat_kernel::events::sources() {
+    for streaming in topstat_kernel::events::sources(topstat_families::catalogue()) {
         sources += &format!("  {:<8}  {}\n", streaming.source, streaming.about);
         for kind in &streaming.kinds {
             let payload = kind.payload.iter().map(|payload| payload.name);

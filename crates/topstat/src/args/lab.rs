@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use topstat_kernel::netstack::MOST_HZ;
+use topstat_families::netstack::MOST_HZ;
 
 use super::rows;
-use crate::lab::plan::Experiment;
-use crate::lab::remote::PORT;
 use crate::time;
+use topstat_lab::plan::Experiment;
+use topstat_lab::remote::PORT;
 
 /// Measure what the network stack carries, and where its CPU time goes: the experiments of "Understanding Host Network
 /// Stack Overheads" (SIGCOMM 2021).

@@ -128,7 +128,7 @@ pub enum Command {
 
 fn needs_of() -> String {
     let example = resolve::common_names().into_iter().next().map_or_else(String::new, |name| {
-        let samples = topstat_kernel::samples();
+        let samples = topstat_families::catalogue().samples();
         let of = samples.iter().filter(|sample| sample.variant.as_ref().is_some_and(|variant| variant.of == name));
         format!("; {name} is {}", of.map(|sample| sample.name.as_str()).collect::<Vec<_>>().join(" and "))
     });

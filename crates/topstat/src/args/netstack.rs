@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
-use topstat_kernel::netstack::{DEFAULT_HZ, MOST_HZ};
+use topstat_families::netstack::{DEFAULT_HZ, MOST_HZ};
 use topstat_model::histograms::Subject;
 use topstat_model::stacks;
 

@@ -150,7 +150,7 @@ fn which_table() -> String {
 }
 
 fn rank_threads() -> String {
-    let samples = topstat_kernel::samples();
+    let samples = topstat_families::catalogue().samples();
     let of: Vec<_> = samples.iter().rev().filter(|sample| sample.may_be_threads()).map(|s| s.name.as_str()).collect();
     format!("Rank threads, where objects are processes ({})", of.join(", "))
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use topstat_kernel::custom::{self, MOST_BYTES};
+use topstat_families::custom::{self, MOST_BYTES};
 use topstat_kernel::{Check, Outcome};
 use topstat_model::Unit;
 use topstat_model::definition::Definition;
@@ -26,7 +26,7 @@ pub fn run(
 ) -> Result<Exit, Error> {
     let mut samples = Vec::new();
     for name in &args.samples {
-        samples.extend(resolve::samples(&topstat_kernel::samples(), name)?);
+        samples.extend(resolve::samples(&topstat_families::catalogue().samples(), name)?);
     }
     let mut checks = backend.check(&samples);
     if args.samples.is_empty() || args.config.is_some() {

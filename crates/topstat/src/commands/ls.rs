@@ -35,7 +35,7 @@ pub fn run(
     }
     let files = args.root.as_deref().map(Files::open).transpose()?;
     let files = files.map(Files::described).transpose()?;
-    let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());
+    let all = files.as_ref().map_or_else(|| topstat_families::catalogue().samples(), |files| files.samples().to_vec());
     let samples = match &args.sample {
         Some(name) => resolve::samples(&all, name)?,
         None => all,
@@ -125,7 +125,7 @@ impl Set {
     /// failure: the list of tables does not depend on a daemon.
     fn pinned(samples: &[Arc<SampleInfo>], pins: &Path, backend: &mut dyn Backend) -> Self {
         let mut set = Self { tables: HashMap::new(), failed: Vec::new() };
-        for family in topstat_kernel::families().iter() {
+        for family in topstat_families::catalogue().families().iter() {
             match backend.open(pins, family) {
                 Ok(None) | Err(topstat_kernel::Error::Denied { .. }) => {}
                 Ok(Some(state)) => set.add(samples, state.as_ref()),

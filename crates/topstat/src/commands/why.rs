@@ -22,7 +22,7 @@ const WIDTH: u16 = 120;
 const LINES: u16 = 500;
 
 pub fn run(args: &WhyArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
-    let tables = resolve::tables(&topstat_kernel::samples(), &args.table, None)?;
+    let tables = resolve::tables(&topstat_families::catalogue().samples(), &args.table, None)?;
     console.catch_signals(false).map_err(|source| Error::System { what: "catch signals", source })?;
     let mut feed = live::present(&args.mount, &args.pins, Path::new(DEFAULT_HISTORY), backend)?;
     let mut app = App::new(feed.tables(), feed.origin(), instant::parse);

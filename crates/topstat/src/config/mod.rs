@@ -230,13 +230,13 @@ impl Config {
         differs(self.group != other.group, "group");
         differs(self.top != other.top, "top");
         differs(self.defined != other.defined, "tables");
-        for info in &topstat_kernel::samples() {
+        for info in &topstat_families::catalogue().samples() {
             let top = |config: &Self| config.samples.get(&info.name).and_then(|sample| sample.top);
             differs(top(self) != top(other), &format!("samples.{}.top", info.name));
             let threads = |config: &Self| config.threads(std::slice::from_ref(info));
             differs(threads(self) != threads(other), &format!("samples.{}.threads", info.name));
         }
-        for family in topstat_kernel::families() {
+        for family in topstat_families::catalogue().families() {
             let samples = &family.samples;
             if self.wants(samples) != other.wants(samples) {
                 let names: Vec<_> = samples.iter().map(|info| info.name.as_str()).collect();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn inet() -> Vec<Arc<SampleInfo>> {
-        topstat_kernel::families().iter().find(|family| family.name == "inet").unwrap().samples.clone()
+        topstat_families::catalogue().families().iter().find(|family| family.name == "inet").unwrap().samples.clone()
     }
 
     fn wrong(text: &str) -> Vec<String> {
@@ -282,7 +282,7 @@ mod tests {
     fn nothing_said_is_nothing_set() {
         let config = parse("# only a comment\n").unwrap();
         assert_eq!(config, Config::default());
-        let table = topstat_kernel::find("tcp_v4", "conns_pps").unwrap();
+        let table = topstat_families::catalogue().find("tcp_v4", "conns_pps").unwrap();
         assert_eq!(config.table(&table), TableConfig::default());
         let inet = inet();
         assert_eq!((config.top(&inet), config.wants(&inet)), (DEFAULT_TOP, true));
@@ -299,7 +299,7 @@ mod tests {
         .unwrap();
         let of = |sample, table| {
             let TableConfig { enabled, sync, period_ms, delay_ms } =
-                config.table(&topstat_kernel::find(sample, table).unwrap());
+                config.table(&topstat_families::catalogue().find(sample, table).unwrap());
             (enabled, sync, period_ms, delay_ms)
         };
         assert_eq!(of("udp_v4", "conns_pps"), (None, Some(false), Some(2000), Some(10)));
@@ -380,7 +380,7 @@ mod tests {
     fn threads_are_for_samples_of_processes() {
         let config = parse("[samples.tasks]\nthreads = true\n[samples.delays]\nthreads = false\n").unwrap();
         let threads = |family: &str| {
-            let all = topstat_kernel::families();
+            let all = topstat_families::catalogue().families();
             config.threads(&all.iter().find(|one| one.name == family).unwrap().samples)
         };
         assert_eq!((threads("tasks"), threads("delays"), threads("inet")), (true, false, false));

@@ -55,7 +55,7 @@ impl Config {
 
     /// The tables of the user's own: `"disk/issued" = "block:block_rq_issue by dev"`.
     fn read_defined(&mut self, tables: &Table<'_>, problems: &mut Problems) {
-        let samples = topstat_kernel::samples();
+        let samples = topstat_families::catalogue().samples();
         tables.each(problems, |path, value, _| {
             let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             let named = path.split_once('/').filter(|(sample, table)| is_name(sample) && is_name(table));
@@ -81,7 +81,7 @@ impl Config {
     }
 
     fn read_samples(&mut self, samples: &Table<'_>, problems: &mut Problems) {
-        let infos = topstat_kernel::samples();
+        let infos = topstat_families::catalogue().samples();
         samples.each(problems, |name, value, problems| {
             let Some(info) = infos.iter().find(|info| info.name == name) else {
                 return Err(unknown("sample", name, infos.iter().map(|info| info.name.as_str())));
@@ -90,7 +90,7 @@ impl Config {
             value.table()?.each(problems, |key, value, problems| sample.read(info, key, value, problems));
             Ok(())
         });
-        for family in topstat_kernel::families().iter() {
+        for family in topstat_families::catalogue().families().iter() {
             self.agree_on_top(&family.samples, samples, problems);
         }
     }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn every_key_that_is_listed_is_known() {
-        let samples = topstat_kernel::samples();
+        let samples = topstat_families::catalogue().samples();
         let tasks = samples.iter().find(|info| info.may_be_threads()).unwrap();
         let (sample, table) = (format!("samples.{}", tasks.name), &tasks.tables[0].name);
         let keys = KEYS.iter().map(|key| (*key).to_owned());

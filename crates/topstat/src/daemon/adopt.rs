@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use topstat_families::custom::PinnedTable;
 use topstat_kernel::State;
-use topstat_kernel::custom::PinnedTable;
 use topstat_kernel::pinned::Adopted;
 use topstat_model::definition::Definition;
 
@@ -24,7 +24,7 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
     define(settings, backend)?;
     let mut states = Vec::new();
     let (mut failed, mut loaded) = (None, 0);
-    let all = topstat_kernel::families();
+    let all = topstat_families::catalogue().families();
     // A family without tables is never pinned: each process that reads it loads it.
     let mut order: Vec<_> = all.iter().enumerate().filter(|(_, family)| !family.samples.is_empty()).collect();
     // Finding the kernel's own counters takes 40 MB for a moment. These families come first, before the tables of other families

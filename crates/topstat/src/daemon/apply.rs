@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn what_is_not_named_stays_and_what_is_not_named_any_more_goes_back() {
-        let table = topstat_kernel::find("tcp_v4", "conns_pps").unwrap();
+        let table = topstat_families::catalogue().find("tcp_v4", "conns_pps").unwrap();
         let parse = |text| Config::parse(Path::new("x.toml"), text).unwrap();
         let by_user =
             TableSettings { period_ms: 7, delay_ms: 8, root_enabled: false, raised_ms: 9, ..TableSettings::default() };

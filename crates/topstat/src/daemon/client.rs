@@ -18,7 +18,7 @@ use crate::error::Error;
 
 /// A tree with all known samples.
 pub fn catalogue() -> Tree {
-    Tree::new(&topstat_kernel::samples())
+    Tree::new(&topstat_families::catalogue().samples())
 }
 
 /// A path below the root. The given path may begin with the mount point, as a shell completes it.
@@ -54,7 +54,7 @@ impl Client {
             }
         }
         let mut states = Vec::new();
-        for family in topstat_kernel::families() {
+        for family in topstat_families::catalogue().families() {
             states.extend(backend.open(pins, &family)?);
         }
         if states.is_empty() {

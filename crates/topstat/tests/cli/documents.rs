@@ -26,7 +26,7 @@ fn check_table(path: &str, first: &str, wanted: &str) {
 #[test]
 fn the_page_of_samples_lists_every_sample_and_table() {
     let mut wanted = "| sample | what is ranked | tables |\n|---|---|---|\n".to_owned();
-    for sample in topstat_kernel::samples() {
+    for sample in topstat_families::catalogue().samples() {
         let tables = sample.tables.iter().map(|table| match table.kind {
             TableType::Dynamic => format!("`{}`", table.name),
             TableType::Static => format!("`{}` (running total)", table.name),
@@ -39,7 +39,7 @@ fn the_page_of_samples_lists_every_sample_and_table() {
 
 #[test]
 fn every_family_has_a_page_of_its_samples() {
-    for family in topstat_kernel::families() {
+    for family in topstat_families::catalogue().families() {
         let page = format!("families/{}/README.md", family.name);
         assert!(document(&page).exists(), "there is no {page}");
         let text = fs::read_to_string(document(&page)).expect("just seen");

@@ -39,7 +39,7 @@ fn accounts_add_up() {
     let number = |document: &Value, key: &str| document[key].as_u64().unwrap();
     let (accounts, events): (Vec<_>, Vec<_>) = documents.iter().partition(|document| document["event"] == "account");
     // Sources that have to be named are not read.
-    let sources = topstat_kernel::events::sources();
+    let sources = topstat_kernel::events::sources(topstat_families::catalogue());
     assert_eq!(accounts.len(), sources.iter().filter(|source| !source.asked).count());
     for account in accounts {
         let of = events.iter().filter(|event| event["source"] == account["source"]).count() as u64;

@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::{Account, Backend, Profiling, Reads, Stream};
-use topstat_kernel::custom::{self, Listed, PinnedTable, System, Trouble};
-use topstat_kernel::netstack;
+use topstat::{Account, Backend, Reads, Stream};
+use topstat_families::account::AccountOptions;
+use topstat_families::custom::{self, Listed, PinnedTable, System, Trouble};
+use topstat_families::netstack;
+use topstat_families::snmp::Wish;
 use topstat_kernel::pinned::{Adopted, Attached, Status};
-use topstat_kernel::snmp::Wish;
 use topstat_kernel::{
-    AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, Streaming,
-    TableInfo, TableSettings, events,
+    Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, Streaming, TableInfo,
+    TableSettings, events,
 };
+use topstat_lab::side::Profiling;
 use topstat_model::counters::Counters;
 use topstat_model::definition::Definition;
 use topstat_model::histograms::{Histograms, Subject};
@@ -82,7 +84,7 @@ impl Fake {
     /// A daemon has pinned all families, with `top` rows in each table.
     pub fn pinned(top: u32) -> Self {
         let state = |family: &Arc<Family>| (family.name.clone(), Arc::new(FakeState::new(family, top)));
-        let families = topstat_kernel::families();
+        let families = topstat_families::catalogue().families();
         let pinned = families.iter().filter(|family| !family.samples.is_empty());
         Self { pinned: pinned.map(state).collect(), ..Self::default() }
     }

@@ -20,7 +20,7 @@ impl Root {
     fn new(name: &str) -> Self {
         let root = Self(std::env::temp_dir().join(format!("topstat-root-{}-{name}", std::process::id())));
         root.write("enabled", "1\n");
-        for sample in topstat_kernel::samples().iter().filter(|sample| sample.name.starts_with("tcp_")) {
+        for sample in topstat_families::catalogue().samples().iter().filter(|sample| sample.name.starts_with("tcp_")) {
             root.write(&format!("{}/enabled", sample.name), "1\n");
             for table in &sample.tables {
                 root.copy(&table.path());

@@ -79,7 +79,7 @@ fn switches_of_a_sample_and_of_all_are_of_all_their_tables() {
     let mut fake = Fake::pinned(128);
     assert_eq!(set("udp_v4/enabled 0", &mut fake), done());
     assert_eq!(get("udp_v4/enabled", &mut fake), "0\n");
-    for sample in topstat_kernel::samples() {
+    for sample in topstat_families::catalogue().samples() {
         for table in &sample.tables {
             let settings = fake.set(&format!("{}/{}", sample.name, table.name));
             assert_eq!(settings, TableSettings { sample_enabled: sample.name != "udp_v4", ..TableSettings::default() });
@@ -88,7 +88,7 @@ fn switches_of_a_sample_and_of_all_are_of_all_their_tables() {
     assert_eq!((set("enabled 0", &mut fake), set("udp_v4/enabled 1", &mut fake)), (done(), done()));
     assert_eq!(get("enabled", &mut fake), "0\n");
     assert_eq!(get("udp_v4/conns_pps/enabled", &mut fake), "1\n", "its own switch stays on");
-    for sample in topstat_kernel::samples() {
+    for sample in topstat_families::catalogue().samples() {
         for table in &sample.tables {
             let settings = fake.set(&format!("{}/{}", sample.name, table.name));
             assert_eq!(settings, TableSettings { root_enabled: false, ..TableSettings::default() });
@@ -102,7 +102,7 @@ fn where_one_table_can_not_be_set_none_is() {
     *fake.pinned["inet"].stubborn.lock().unwrap() = Some("udp_v6/conns_bytes");
     let (exit, notes) = set("enabled 0", &mut fake);
     assert_eq!((exit, notes.as_str()), (Exit::Failed, "topstat: cannot set udp_v6/conns_bytes: it is stubborn\n"));
-    for sample in topstat_kernel::samples() {
+    for sample in topstat_families::catalogue().samples() {
         for table in &sample.tables {
             assert_eq!(fake.set(&format!("{}/{}", sample.name, table.name)), TableSettings::default());
         }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::Profiling;
 use topstat_kernel::Error;
+use topstat_lab::side::Profiling;
 use topstat_model::histograms::{Histogram, Histograms, Subject};
 use topstat_model::stacks::{Besides, Category, Event, Found, Frame, Profile, Sample, Side};
 

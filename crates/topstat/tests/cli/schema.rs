@@ -77,7 +77,7 @@ fn documents(command: &str, backend: &mut Fake) -> Vec<Value> {
 
 #[test]
 fn documents_are_as_their_schemas_say() {
-    let samples = topstat_kernel::samples();
+    let samples = topstat_families::catalogue().samples();
     let paths = samples.iter().flat_map(|sample| sample.tables.iter().map(move |table| (&sample.name, &table.name)));
     let mut commands: Vec<_> =
         paths.map(|(sample, table)| ("snapshot", format!("top {sample}/{table} -o json"))).collect();

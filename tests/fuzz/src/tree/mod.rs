@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use topstat::fuzz::tree::fuse::{Failure, Store};
 use topstat::fuzz::tree::value::Setting;
 use topstat::fuzz::tree::{Entry, File, Kind, Place, ROOT, Tree};
-use topstat_kernel::samples;
+use topstat_families::catalogue;
 
 use crate::bytes::Bytes;
 use model::{Open, parse};
@@ -104,7 +104,7 @@ struct Play<'a> {
 /// Runs the target: see the module.
 pub fn run(bytes: &[u8]) {
     let fake = Arc::new(Fake::default());
-    let tree = || Tree::new(&samples());
+    let tree = || Tree::new(&catalogue().samples());
     let wire = Wire::new(tree(), Arc::clone(&fake) as Arc<dyn Store>);
     let play =
         Play { bytes: Bytes::new(bytes), wire, tree: tree(), fake, open: BTreeMap::new(), values: HashMap::new() };

@@ -134,7 +134,7 @@ fn capture(args: &EventsArgs, sources: &[Arc<Streaming>]) -> Result<Capture, Err
 
 /// The sources of these names, each once. Without names: all sources that do not have to be named.
 fn wanted(names: &[&String]) -> Result<Vec<Arc<Streaming>>, Error> {
-    let all = sources();
+    let all = sources(topstat_families::catalogue());
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|source| source.source != ***name)) {
         let known: Vec<_> = all.iter().map(|source| source.source.as_str()).collect();
         let known = suggest::either(&known).replace(" or ", " and ");

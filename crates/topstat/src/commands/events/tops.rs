@@ -30,10 +30,12 @@ impl Tops {
             return Err(Error::Usage(why.to_owned()));
         }
         let mut families: Vec<(String, Vec<Arc<TableInfo>>)> = Vec::new();
-        let all = topstat_kernel::samples();
+        let all = topstat_families::catalogue().samples();
         for name in names {
             for table in resolve::tables(&all, name, None)? {
-                let family = topstat_kernel::family_of(&table.sample).map_or_else(String::new, |of| of.name.clone());
+                let family = topstat_families::catalogue()
+                    .family_of(&table.sample)
+                    .map_or_else(String::new, |of| of.name.clone());
                 match families.iter_mut().find(|(known, _)| *known == family) {
                     Some((_, tables)) if tables.contains(&table) => {}
                     Some((_, tables)) => tables.push(table),

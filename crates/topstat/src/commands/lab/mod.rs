@@ -6,23 +6,23 @@ mod serve;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use topstat_kernel::netstack;
+use topstat_families::netstack;
 
 use crate::args::lab::{KeyArgs, LabArgs, LabCommand, ReportArgs};
-use crate::backend::{Backend, Profiling};
+use crate::backend::Backend;
 use crate::console::{Console, Wake};
 use crate::error::{Error, Exit};
-use crate::key::Key;
-use crate::lab::measure::{Measure, Sides, on_this_host};
-use crate::lab::place::{Place, Trouble};
-use crate::lab::plan::{Experiment, Parameters, Places, Variant, variants};
-use crate::lab::remote::{Remote, addresses};
-use crate::lab::results::{Directory, Results, Run, mark};
-use crate::lab::saved::Claim;
-use crate::lab::settings::{CONFIGURATIONS, Configuration};
-use crate::lab::side::{Answer, Local, Open, Request, Side, cpus, nodes};
-use crate::lab::{plot, report};
 use crate::suggest::did_you_mean;
+use topstat_lab::key::Key;
+use topstat_lab::measure::{Measure, Sides, on_this_host};
+use topstat_lab::place::{Place, Trouble};
+use topstat_lab::plan::{Experiment, Parameters, Places, Variant, variants};
+use topstat_lab::remote::{Remote, addresses};
+use topstat_lab::results::{Directory, Results, Run, mark};
+use topstat_lab::saved::Claim;
+use topstat_lab::settings::{CONFIGURATIONS, Configuration};
+use topstat_lab::side::{Answer, Local, Open, Profiling, Request, Side, cpus, nodes};
+use topstat_lab::{plot, report};
 
 /// The error text of a wait that Ctrl-C has ended.
 const STOPPED: &str = "stopped";
@@ -80,7 +80,7 @@ impl Plan<'_> {
             losses: self.args.loss.clone(),
             buffers: self.args.buffer.iter().map(|kib| *kib as usize * 1024).collect(),
         };
-        variants(self.experiment, &parameters, places)
+        Ok(variants(self.experiment, &parameters, places)?)
     }
 
     /// Measures between two namespaces, which are made anew for each run.

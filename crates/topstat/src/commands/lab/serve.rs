@@ -10,12 +10,12 @@ use crate::args::lab::ServeArgs;
 use crate::backend::Backend;
 use crate::console::{Console, Wake};
 use crate::error::{Error, Exit};
-use crate::key::Key;
-use crate::lab::place::{Place, Trouble};
-use crate::lab::remote::{Event, Server};
-use crate::lab::saved::Claim;
-use crate::lab::side::{Answer, Local, Request, Side as _};
-use crate::lab::wire::{Channel, MESSAGE};
+use topstat_lab::key::Key;
+use topstat_lab::place::{Place, Trouble};
+use topstat_lab::remote::{Event, Server};
+use topstat_lab::saved::Claim;
+use topstat_lab::side::{Answer, Local, Request, Side as _};
+use topstat_lab::wire::{Channel, MESSAGE};
 
 /// How often the server looks for connections.
 const LOOK: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use topstat_kernel::{Family, Options, Source, family_of};
+use topstat_kernel::{Family, Options, Source};
 use topstat_model::{Snapshot, TableType, document};
 use topstat_tui::feed::{Cost, Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::{Feed, TableMeta};
@@ -63,7 +63,7 @@ pub fn run(
 
 /// The path of the first table that a name matches: `tcp/conns_pps` is `tcp_v4/conns_pps`.
 fn first_of(name: &str) -> Result<String, Error> {
-    let tables = resolve::tables(&topstat_kernel::samples(), name, None)?;
+    let tables = resolve::tables(&topstat_families::catalogue().samples(), name, None)?;
     Ok(tables.first().map_or_else(|| name.to_owned(), |table| format!("{}/{}", table.sample, table.name)))
 }
 
@@ -207,8 +207,8 @@ impl<'a> LiveFeed<'a> {
     fn begin(&mut self, table: &str) -> Result<Option<String>, Error> {
         let Err(no_daemon) = &self.client else { return Ok(None) };
         let no_daemon = no_daemon.to_string();
-        let family = resolve::tables(&topstat_kernel::samples(), table, None)?;
-        let family = family.first().and_then(|table| family_of(&table.sample));
+        let family = resolve::tables(&topstat_families::catalogue().samples(), table, None)?;
+        let family = family.first().and_then(|table| topstat_families::catalogue().family_of(&table.sample));
         let Some(family) = family else { return Ok(None) };
         match self.load(&family) {
             Ok(_) => Ok(Some(table.to_owned())),
@@ -252,8 +252,8 @@ impl<'a> LiveFeed<'a> {
     }
 
     fn own(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
-        let info = topstat_kernel::find(&table.sample, &table.table).ok_or("there is no such table")?;
-        let family = family_of(&table.sample).ok_or("there is no such table")?;
+        let info = topstat_families::catalogue().find(&table.sample, &table.table).ok_or("there is no such table")?;
+        let family = topstat_families::catalogue().family_of(&table.sample).ok_or("there is no such table")?;
         let loaded = self.load(&family)?;
         if table.kind == TableType::Dynamic {
             // If the clock was set back, the elapsed time is unknown, and nothing is waited for.
@@ -275,8 +275,13 @@ impl Feed for LiveFeed<'_> {
             }
             Err(_) => true,
         };
-        let mut all: Vec<_> =
-            topstat_kernel::families().iter().flat_map(tables).map(|info| meta(&info)).filter(there).collect();
+        let mut all: Vec<_> = topstat_families::catalogue()
+            .families()
+            .iter()
+            .flat_map(tables)
+            .map(|info| meta(&info))
+            .filter(there)
+            .collect();
         sort(&mut all);
         // Tables that have nothing to show come last.
         all.sort_by_cached_key(|table| switched_off(table).is_err());
@@ -306,7 +311,7 @@ impl Feed for LiveFeed<'_> {
     }
 
     fn counting_since(&self, table: &TableMeta) -> Option<SystemTime> {
-        let family = family_of(&table.sample)?;
+        let family = topstat_families::catalogue().family_of(&table.sample)?;
         Some(self.loaded.get(&family.name)?.as_ref().ok()?.since)
     }
 

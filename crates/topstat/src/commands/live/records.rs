@@ -115,7 +115,7 @@ impl RecordedFeed {
                 _ => format!("name a host with --recorded-on: there are records of {} in {dir}", hosts.join(", ")),
             })
         })?;
-        let known = |place: &Place| match topstat_kernel::find(&place.sample, &place.table) {
+        let known = |place: &Place| match topstat_families::catalogue().find(&place.sample, &place.table) {
             Some(info) => Some(meta(&info)),
             None => unknown(&history, place),
         };

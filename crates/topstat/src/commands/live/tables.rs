@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use topstat_kernel::{TableInfo, family_of};
+use topstat_families::catalogue;
+use topstat_kernel::TableInfo;
 use topstat_model::{Snapshot, TableType, json, rfc3339};
 use topstat_tui::TableMeta;
 
@@ -12,7 +13,7 @@ use crate::resolve;
 /// Why the kernel counts nothing for a table, if a setting of the host is off. Tables that a daemon has loaded before that stay, and
 /// fall to 0.
 pub fn switched_off(table: &TableMeta) -> Result<(), String> {
-    match family_of(&table.sample).map(|family| (family.ready)()) {
+    match catalogue().family_of(&table.sample).map(|family| (family.ready)()) {
         Some(Err(topstat_kernel::Error::SwitchedOff { reason, advice, .. })) => Err(format!("{reason}; {advice}")),
         _ => Ok(()),
     }

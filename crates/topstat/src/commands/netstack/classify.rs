@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use topstat_kernel::netstack::Classifier;
+use topstat_families::netstack::Classifier;
 use topstat_model::typeset::escape;
 
 use crate::console::Console;

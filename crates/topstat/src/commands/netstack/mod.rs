@@ -12,12 +12,13 @@ use topstat_model::stacks::{Picture, Profile};
 
 use crate::args::ColorWhen;
 use crate::args::netstack::{NetstackArgs, NetstackCommand};
-use crate::backend::{Backend, Profiling, Reads};
+use crate::backend::{Backend, Reads};
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::view::{View, Watched, catch_signals};
 use files::Files;
 use plan::Plan;
+use topstat_lab::side::Profiling;
 
 /// How often samples are read from the kernel within an interval: the kernel has room for the samples of two seconds.
 const POLL: Duration = Duration::from_secs(1);

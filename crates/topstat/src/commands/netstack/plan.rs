@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use topstat_kernel::netstack::{Chosen, Options};
+use topstat_families::netstack::{Chosen, Options};
 use topstat_model::histograms::Subject;
 use topstat_model::stacks::{By, Choice};
 

@@ -20,10 +20,10 @@ use crate::console::{Console, Schedule};
 use crate::daemon::events::{Event, Events};
 use crate::daemon::logging;
 use crate::error::{Error, Exit};
-use crate::key::Key;
 use crate::resolve;
 use crate::suggest::did_you_mean;
 use recorder::Recorder;
+use topstat_lab::key::Key;
 use tree::Tree;
 
 /// The validated arguments.
@@ -49,7 +49,9 @@ impl Plan {
         }
         let mut tables = Vec::new();
         for name in &args.tables {
-            tables.extend(resolve::tables(&topstat_kernel::samples(), name, None)?.iter().map(|table| table.path()));
+            tables.extend(
+                resolve::tables(&topstat_families::catalogue().samples(), name, None)?.iter().map(|table| table.path()),
+            );
         }
         let fine_interval = if fine { args.fine_interval } else { args.interval };
         let every = args.interval.as_nanos().div_ceil(fine_interval.as_nanos().max(1));
@@ -72,8 +74,12 @@ impl Plan {
 /// The names of all columns of objects, in the samples and in the tables that the configuration of this host defines. A defined
 /// table's column has the last name of its field, or the whole field.
 fn columns() -> BTreeSet<String> {
-    let mut names: BTreeSet<String> =
-        topstat_kernel::samples().iter().flat_map(|sample| sample.columns()).map(|column| column.name.into()).collect();
+    let mut names: BTreeSet<String> = topstat_families::catalogue()
+        .samples()
+        .iter()
+        .flat_map(|sample| sample.columns())
+        .map(|column| column.name.into())
+        .collect();
     // What is wrong with the configuration is for the daemon to say.
     let config = Config::find(None).map(|(config, _)| config).unwrap_or_default();
     for field in config.defined().iter().flat_map(|(_, definition)| &definition.keys) {

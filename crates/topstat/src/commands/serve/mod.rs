@@ -46,7 +46,7 @@ fn tables(names: &[String]) -> Vec<String> {
     let mut paths = Vec::new();
     for name in names {
         // A table of the user's own is known to the daemon alone.
-        let found = resolve::tables(&topstat_kernel::samples(), name, None);
+        let found = resolve::tables(&topstat_families::catalogue().samples(), name, None);
         paths.extend(found.map_or_else(|_| vec![name.clone()], |found| found.iter().map(|one| one.path()).collect()));
     }
     paths

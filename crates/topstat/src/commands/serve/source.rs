@@ -99,7 +99,7 @@ impl Source for TreeSource {
         // An unmounted tree goes once no file of it is open.
         self.tree.close().map_err(|error| self.fault(&error))?;
         let paths = self.tree.tables().map_err(|error| self.fault(&error))?;
-        let samples = topstat_kernel::samples();
+        let samples = topstat_families::catalogue().samples();
         let mut tables = Vec::with_capacity(paths.len());
         for path in paths {
             match known(&samples, &path).map_or_else(|| self.describe(&path), Ok) {

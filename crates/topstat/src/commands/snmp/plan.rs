@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The plan of `topstat snmp`: each word has its meaning, numbers are checked, and defaults decided.
 
-use topstat_kernel::snmp::Wish;
+use topstat_families::snmp::Wish;
 use topstat_model::counters::{Choice, Order, Shown};
 
 use crate::args::snmp::{SnmpArgs, SortKey};

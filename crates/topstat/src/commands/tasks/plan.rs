@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The plan of `topstat tasks`: its numbers are checked, and its defaults decided.
 
-use topstat_kernel::AccountOptions;
+use topstat_families::account::AccountOptions;
 use topstat_model::interval::{By, Choice, Column, Each, Filter, Order, RowsOf};
 
 use crate::args::tasks::{SortKey, TasksArgs};

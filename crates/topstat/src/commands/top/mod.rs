@@ -34,7 +34,7 @@ pub fn run(
     let name = custom::table(table, backend)?;
     let facts = console.facts();
     let mut files = args.root.as_deref().map(Files::open).transpose()?;
-    let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());
+    let all = files.as_ref().map_or_else(|| topstat_families::catalogue().samples(), |files| files.samples().to_vec());
     let mut plan = Plan::new(args, &name, &all, color, facts)?;
     catch_signals(&plan.output, console)?;
     if let Some(files) = &mut files {

@@ -36,7 +36,7 @@ pub fn run(args: &TopArgs, name: &str, color: ColorWhen, console: &mut dyn Conso
         }
     }
     let when = When::new(args, SystemTime::now())?;
-    let tables = resolve::tables(&topstat_kernel::samples(), name, args.choice.only)?;
+    let tables = resolve::tables(&topstat_families::catalogue().samples(), name, args.choice.only)?;
     let mut output = Output::new((None, Some(1)), args.output, color, console.facts());
     output.in_place = false;
     catch_signals(&output, console)?;

@@ -64,7 +64,8 @@ impl Plan {
                 )));
             }
         }
-        let own_period = tables.iter().find_map(|table| Some((table, topstat_kernel::own_period_ms(table)?)));
+        let own_period =
+            tables.iter().find_map(|table| Some((table, topstat_families::catalogue().own_period_ms(table)?)));
         if let (Some((table, own)), true) = (own_period, args.period.is_some()) {
             return Err(Error::Usage(format!(
                 "--period does not change {}: its definition has the period {}",
@@ -156,23 +157,24 @@ impl Plan {
 
 /// Whether a table ranks counters that the kernel keeps by itself.
 fn is_counted(table: &TableInfo) -> bool {
-    topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.is_counted())
+    topstat_families::catalogue().samples().iter().any(|sample| sample.name == table.sample && sample.is_counted())
 }
 
 /// Whether a table's objects are control groups or belong to one.
 fn is_of_groups(table: &TableInfo) -> bool {
-    let sample = topstat_kernel::samples().iter().find(|sample| sample.name == table.sample).cloned();
+    let sample = topstat_families::catalogue().samples().iter().find(|sample| sample.name == table.sample).cloned();
     sample.is_some_and(|sample| sample.columns.iter().any(|column| column.column.name == "cgroup"))
 }
 
 /// Whether a table's objects can be threads.
 fn may_be_threads(table: &TableInfo) -> bool {
-    topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.may_be_threads())
+    topstat_families::catalogue().samples().iter().any(|sample| sample.name == table.sample && sample.may_be_threads())
 }
 
 /// The samples whose objects can be threads.
 fn of_processes() -> Vec<String> {
-    topstat_kernel::samples()
+    topstat_families::catalogue()
+        .samples()
         .iter()
         .filter(|sample| sample.may_be_threads())
         .map(|sample| sample.name.clone())
@@ -202,7 +204,7 @@ mod tests {
         match &args.command {
             Some(Command::Top(top)) => {
                 let name = top.table.as_deref().unwrap_or_default();
-                Plan::new(top, name, &topstat_kernel::samples(), args.color, facts)
+                Plan::new(top, name, &topstat_families::catalogue().samples(), args.color, facts)
             }
             other => panic!("{other:?}"),
         }

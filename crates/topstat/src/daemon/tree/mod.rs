@@ -245,13 +245,13 @@ mod tests {
     use super::*;
 
     fn tree() -> Tree {
-        Tree::new(&topstat_kernel::samples())
+        Tree::new(&topstat_families::catalogue().samples())
     }
 
     #[test]
     fn every_table_of_the_catalogue_has_the_files_of_the_design() {
         let tree = tree();
-        for sample in topstat_kernel::samples() {
+        for sample in topstat_families::catalogue().samples() {
             for table in &sample.tables {
                 let path = format!("{}/{}", sample.name, table.name);
                 let node = tree.find(&path).unwrap();

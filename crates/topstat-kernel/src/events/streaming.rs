@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A family of events: programs that put records into a stream, and the description of these records.
 
-use libbpf_rs::OpenObject;
+use std::sync::Arc;
+
 use topstat_model::events;
 
-use super::RowColumn;
-use crate::events::Options;
-use crate::{Error, bpf, process};
+use super::Options;
+use crate::family::{Family, RowColumn};
+use crate::{Error, process};
 
 /// A source of events.
 pub struct Streaming {
@@ -71,27 +72,24 @@ impl EventKind {
 }
 
 impl Streaming {
+    /// The family of this source. It has no samples: `topstat events` shows it.
+    pub fn family(self, name: &str, since: (u32, u32)) -> Family {
+        Family {
+            name: name.to_owned(),
+            abi: 0, // nothing of it is ever pinned
+            samples: Vec::new(),
+            kind: Arc::new(self),
+            since,
+            ready: || Ok(()),
+            check: Vec::new,
+        }
+    }
+
     /// Constants of programs that need only the v1 hierarchy to ask for cgroups.
     ///
     /// # Errors
     /// None.
     pub fn v1_controller(_: &Options) -> Result<Vec<u8>, Error> {
         Ok(process::v1_controller().to_ne_bytes().to_vec())
-    }
-
-    /// The names of its programs.
-    pub fn programs(&self) -> Vec<String> {
-        let open = bpf::open(&self.source, self.object);
-        let names =
-            |object: OpenObject| object.progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
-        open.map(names).unwrap_or_default()
-    }
-
-    /// Loads and attaches it, then drops it.
-    ///
-    /// # Errors
-    /// This kernel or this user does not allow it.
-    pub fn try_load(&self) -> Result<(), Error> {
-        crate::events::try_load(self)
     }
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The families of samples, as the build found them.
+//! The families of samples, as the build found them. One folder holds a whole family: its eBPF programs, the header that they
+//! share with this crate, and the Rust side; see `build.rs`. `topstat-kernel` loads and reads families, and knows none of them.
 
-use crate::family::Family;
+mod udp;
+
+use topstat_kernel::Catalogue;
+use topstat_kernel::family::Family;
 
 /// The types that a family's programs and this crate share, generated from the family's header. Its structures begin with the
 /// structures that all families have in maps, and the compiler checks the layout against clang's.
@@ -30,23 +34,31 @@ macro_rules! object {
 
 include!(concat!(env!("OUT_DIR"), "/families.rs"));
 
+/// The catalogue of this process. The first call registers all families, so each program calls it at its beginning.
+pub fn catalogue() -> &'static Catalogue {
+    Catalogue::of(all)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{LAYOUTS, all};
+    use topstat_kernel::Counting;
+    use topstat_kernel::family::{Family, Ranked};
+
+    use super::{LAYOUTS, all, catalogue};
 
     /// The build script runs again for a changed file of a family that it knows, but not for a new folder.
     #[test]
     fn every_family_is_compiled() {
-        let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../families");
+        let families = Path::new(env!("CARGO_MANIFEST_DIR"));
         let has_programs = |folder: &Path| {
             fs::read_dir(folder).is_ok_and(|mut all| {
                 all.any(|file| file.is_ok_and(|file| file.file_name().to_string_lossy().ends_with(".bpf.c")))
             })
         };
-        let folders = fs::read_dir(&families).expect("the families").map(|entry| entry.expect("a family").path());
+        let folders = fs::read_dir(families).expect("the families").map(|entry| entry.expect("a family").path());
         let mut folders: Vec<_> = folders
             .filter(|folder| has_programs(folder))
             .map(|folder| folder.file_name().expect("a name").to_string_lossy().into_owned())
@@ -55,7 +67,7 @@ mod tests {
         let unlisted = ["custom", "example"].map(str::to_owned);
         let mut compiled: Vec<_> = all().into_iter().map(|family| family.name).chain(unlisted).collect();
         compiled.sort();
-        let do_this = "a new family is compiled after `touch crates/topstat-kernel/build.rs`";
+        let do_this = "a new family is compiled after `touch families/build.rs`";
         assert_eq!(folders, compiled, "{do_this}");
     }
 
@@ -64,14 +76,11 @@ mod tests {
     #[test]
     fn a_layout_that_differs_has_another_abi() {
         // The structures for reading counters are never pinned.
-        for family in all()
-            .into_iter()
-            .chain([super::example::unlisted()])
-            .filter(|family| matches!(family.kind, crate::family::Kind::Ranked(_)))
-        {
+        let ranked = |family: &Family| family.kind_as::<Ranked>().is_some();
+        for family in all().into_iter().chain([super::example::unlisted()]).filter(ranked) {
             let (name, abi) = (&family.name, family.abi);
             let (_, layout) = LAYOUTS.iter().find(|(family, _)| family == name).expect("each has a layout");
-            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../families/{name}/abi-{abi}.txt"));
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}/abi-{abi}.txt"));
             if std::env::var_os("UPDATE_GOLDEN").is_some() && !file.exists() {
                 fs::write(&file, layout).expect("write it");
             }
@@ -92,6 +101,30 @@ mod tests {
                 file.display(),
                 differs.join("\n")
             );
+        }
+    }
+
+    #[test]
+    fn no_column_of_the_events_of_a_table_has_the_name_of_another_one() {
+        for table in catalogue().samples().iter().flat_map(|sample| &sample.tables) {
+            for kind in topstat_kernel::events::kinds_of_top(table) {
+                let mut names: Vec<_> = kind.columns.iter().map(|column| column.column.name.clone()).collect();
+                names.extend(["time", "cpu", "seq", "source", "event", "late"].map(Into::into));
+                let all = names.len();
+                names.sort_unstable();
+                names.dedup();
+                assert_eq!(names.len(), all, "{} {}", table.path(), kind.name);
+            }
+        }
+    }
+
+    /// Programs of samples and events are found by their names while they are attached.
+    #[test]
+    fn every_family_that_attaches_programs_names_them() {
+        for family in all() {
+            // Stacks are sampled by programs that a reader holds open.
+            let attaches = family.kind_as::<Counting>().is_none() && family.name != "netstack";
+            assert_eq!(!family.programs().is_empty(), attaches, "{}", family.name);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use topstat_kernel::account::{AccountOptions, Accountant};
+use topstat_families::account::{AccountOptions, Accountant};
 use topstat_model::interval::Each;
 
 fn main() -> Result<(), topstat_kernel::Error> {

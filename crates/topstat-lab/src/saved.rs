@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn settings_of_a_device_that_is_gone_are_forgotten() {
-        let _alone = crate::lab::settings::whole_host();
+        let _alone = crate::settings::whole_host();
         let path = folder("gone");
         let claim = Claim::take_in(&path).unwrap();
         let loopback = Place::here("lo").unwrap();

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Experiments with the network stack, on one host or between two: how much traffic it carries, and where its CPU time goes.
 
+#![warn(missing_docs)]
+
+mod error;
 pub mod ethtool;
 mod groups;
+pub mod key;
 pub mod measure;
 pub mod place;
 pub mod plan;
@@ -15,3 +19,5 @@ pub mod settings;
 pub mod side;
 pub mod traffic;
 pub mod wire;
+
+pub use error::Error;

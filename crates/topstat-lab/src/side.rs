@@ -10,7 +10,8 @@ use procfs::process::Stat;
 use procfs::{CurrentSI as _, KernelStats};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use topstat_kernel::netstack::{Chosen, Counter, Loss, MOST_HZ};
+use topstat_families::netstack::{Chosen, Counter, Loss, MOST_HZ, Sampler};
+use topstat_kernel::Error;
 use topstat_model::histograms::{Histogram, Subject};
 use topstat_model::stacks::{Category, Choice, Profile, Side as Part, Table};
 
@@ -20,7 +21,40 @@ use super::results::Classified;
 use super::saved::Claim;
 use super::settings::Configuration;
 use super::traffic::{self, FlowEnd, Generator, Kind, Sockets, Sum};
-use crate::backend::Profiling;
+
+/// Sampled stacks of the kernel.
+pub trait Profiling {
+    /// The samples since the last call.
+    ///
+    /// # Errors
+    ///
+    /// See [`Sampler::read`].
+    fn read(&mut self) -> Result<Profile, Error>;
+
+    /// The caller calls this about every second if intervals are long: see [`Sampler::poll`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Sampler::poll`].
+    fn poll(&mut self) -> Result<(), Error>;
+
+    /// The user's rules that match no function of this kernel: the line of each, and its pattern.
+    fn unmatched_rules(&self) -> Vec<(usize, String)>;
+}
+
+impl Profiling for Sampler {
+    fn read(&mut self) -> Result<Profile, Error> {
+        Self::read(self)
+    }
+
+    fn poll(&mut self) -> Result<(), Error> {
+        Self::poll(self)
+    }
+
+    fn unmatched_rules(&self) -> Vec<(usize, String)> {
+        self.classifier().unmatched()
+    }
+}
 
 /// The largest values that a message may ask for, as on the command line.
 const MOST_REQUEST_BYTES: usize = 16 << 20;

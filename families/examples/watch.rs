@@ -9,7 +9,7 @@ use std::time::Duration;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "tcp_v4/conns_pps".to_owned());
     let (sample, table) = name.split_once('/').ok_or("SAMPLE/TABLE, please")?;
-    let table = topstat_kernel::find(sample, table).ok_or("no such table")?;
+    let table = topstat_families::catalogue().find(sample, table).ok_or("no such table")?;
     let mut source = topstat_kernel::load(std::slice::from_ref(&table), &topstat_kernel::Options::default())?;
     for _ in 0..3 {
         std::thread::sleep(Duration::from_secs(1));

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use topstat_model::typeset::escape;
@@ -15,8 +15,6 @@ use super::place::Trouble;
 use super::side::{Answer, Description, Request, Side};
 use super::wire::{Channel, MESSAGE, OPENING};
 use crate::key::Key;
-
-use crate::lock::lock;
 
 /// The default port.
 pub const PORT: u16 = 4719;
@@ -298,7 +296,7 @@ impl Door {
         while self.threads.load(Ordering::SeqCst) >= MOST_THREADS {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let number = lock(&self.openings).add(from.ip(), socket.try_clone()?);
+        let number = locked(&self.openings).add(from.ip(), socket.try_clone()?);
         self.threads.fetch_add(1, Ordering::SeqCst);
         let door = Arc::clone(self);
         let spawned = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
@@ -306,7 +304,7 @@ impl Door {
             door.threads.fetch_sub(1, Ordering::SeqCst);
         });
         spawned.map(drop).inspect_err(|_| {
-            lock(&self.openings).remove(number);
+            locked(&self.openings).remove(number);
             self.threads.fetch_sub(1, Ordering::SeqCst);
         })
     }
@@ -314,7 +312,7 @@ impl Door {
     fn shake_hands(&self, socket: TcpStream, from: SocketAddr, number: u64) {
         let opened = Channel::accept(socket, &self.key);
         // LR1
-        let stayed = lock(&self.openings).remove(number);
+        let stayed = locked(&self.openings).remove(number);
         let admitted = match stayed {
             true => opened.and_then(|channel| self.admit(channel, from)),
             false => Err(format!("more than {MOST_OPENING} were opening connections: it made way for another")),
@@ -331,7 +329,7 @@ impl Door {
 
     /// Lets a peer in that has proved the key, unless another peer is served.
     fn admit(&self, mut channel: Channel, from: SocketAddr) -> Result<Channel, String> {
-        let mut served = lock(&self.served);
+        let mut served = locked(&self.served);
         let welcome = match self.busy.swap(true, Ordering::SeqCst) {
             false => Ok(()),
             true => {
@@ -348,6 +346,11 @@ impl Door {
         *served = Some(from);
         Ok(channel)
     }
+}
+
+/// Takes the lock, even if a thread has panicked while it held the lock: every change under it leaves nothing half done.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 
 use std::sync::OnceLock;
 
-use crate::family::{Feature, Probe, Probes};
-use crate::hooks::Hook;
-use crate::{Error, detached_mount};
+use topstat_kernel::family::{Feature, Probe, Probes};
+use topstat_kernel::hooks::Hook;
+use topstat_kernel::{Error, detached_mount};
 
 /// The variable that chooses: `functions`, wherever there are any, or `packets`. If it is not set, functions are taken where each
 /// call of them is seen.
