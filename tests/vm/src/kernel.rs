@@ -407,7 +407,7 @@ pub fn clean(cache: &Cache, all: bool) -> Result<Vec<PathBuf>> {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // The rest of an interrupted fetch is always removed.
-        if name.starts_with("new-") || (all && (name == "apt" || name == "series")) {
+        if name.starts_with("new-") || (all && path.is_dir() && path != cache.kernels()) {
             remove(path)?;
         }
     }
@@ -472,7 +472,11 @@ mod tests {
         let removed = clean(&cache, false).unwrap();
         assert_eq!(removed, [cache.kernels().join("6.1.0-0")]);
         assert_eq!(cached(&cache, Series::V6_1, Flavour::CloudAmd64).unwrap().release, "6.1.0-1");
+        fs::create_dir(folder.path().join("root-arm64")).unwrap();
         clean(&cache, true).unwrap();
         assert!(cached(&cache, Series::V6_1, Flavour::CloudAmd64).is_none());
+        let left = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: std::collections::BTreeSet<_> = left.collect();
+        assert_eq!(left, ["build.lock", "fetch.lock", "kernels"].map(Into::into).into());
     }
 }
