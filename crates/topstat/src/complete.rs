@@ -16,7 +16,7 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use topstat_kernel::TableInfo;
 use topstat_model::filter::Key;
 
-use crate::{config, custom, resolve};
+use crate::{config, library, resolve};
 
 /// How long a completion waits for the files of a daemon.
 const AT_MOST: Duration = Duration::from_millis(500);
@@ -60,8 +60,8 @@ pub fn tables() -> ArgValueCompleter {
         // A daemon may have tables that are in no catalogue.
         let own = in_time(|| tables_below(&mount()).into_iter().map(|path| (path, String::new())).collect());
         own.into_iter().for_each(|(path, about)| add(path, &about));
-        let library = custom::library().unwrap_or_default();
-        library.iter().for_each(|entry| add(format!("{}{}", custom::OF_LIBRARY, entry.name), &entry.about));
+        let library = library::all().unwrap_or_default();
+        library.iter().for_each(|entry| add(format!("{}{}", library::OF_LIBRARY, entry.name), &entry.about));
         all
     })
 }

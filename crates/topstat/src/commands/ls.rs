@@ -15,9 +15,9 @@ use topstat_model::{TableType, human_ms};
 use crate::args::{ColorWhen, ListFormat, LsArgs};
 use crate::backend::Backend;
 use crate::console::Console;
-use crate::custom;
 use crate::error::{Error, Exit};
 use crate::files::Files;
+use crate::library;
 use crate::resolve;
 use crate::style::{BOLD, colors, paint};
 
@@ -90,7 +90,7 @@ fn events(
 /// Lists the tables of the library.
 fn library(output: ListFormat, console: &mut dyn Console) -> Result<Exit, Error> {
     let mut text = String::new();
-    for custom::Entry { name, about, table } in custom::library()? {
+    for library::Entry { name, about, table } in library::all().map_err(Error::Usage)? {
         match output {
             ListFormat::Text => {
                 let _ = writeln!(text, "@{name}\n    {about}\n    {table}");

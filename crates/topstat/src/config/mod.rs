@@ -5,7 +5,6 @@
 //! The settings in the file apply when the daemon starts, also to state that it adopts, and on SIGHUP. A setting that is not in
 //! the file stays as `topstat set` or a write to the tree has set it.
 
-pub mod document;
 mod level;
 mod read;
 mod share;
@@ -20,11 +19,12 @@ use topstat_kernel::{DEFAULT_TOP, SampleInfo, TableInfo};
 use topstat_model::definition::Definition;
 use topstat_model::typeset::escape;
 
-use document::Problem;
 pub use level::Level;
 #[cfg(test)]
 pub use read::keys;
 pub use share::Share;
+
+use crate::document::Problem;
 
 /// The configuration file, unless the command line names another one. The file may be absent.
 pub const DEFAULT_FILE: &str = "/etc/topstat/topstat.toml";

@@ -8,10 +8,10 @@ use nix::unistd::Group;
 use topstat_kernel::{MAX_TOP, SampleInfo};
 use topstat_model::typeset::escape;
 
-use super::document::{self, Problem, Problems, Table, Value, Wrong};
 use super::{Config, SampleConfig, Share, TableConfig};
+use crate::document::{self, Problem, Problems, Table, Value, Wrong};
 use crate::suggest::did_you_mean;
-use crate::{custom, time};
+use crate::{library, time};
 
 /// The keys of the file as a whole, of a sample, and of a table.
 const KEYS: [&str; 11] =
@@ -75,7 +75,7 @@ impl Config {
                     "there is a sample {sample} already: a table needs a sample of its own"
                 )));
             }
-            self.defined.push((path.to_owned(), custom::parse(value.string()?)?));
+            self.defined.push((path.to_owned(), library::parse(value.string()?)?));
             Ok(())
         });
     }

@@ -10,8 +10,8 @@ use topstat_model::definition::Definition;
 
 use super::{Settings, apply};
 use crate::backend::Backend;
-use crate::custom;
 use crate::error::Error;
+use crate::{custom, library};
 
 /// The states of all families, pinned or newly loaded. A family that can't be loaded is left out.
 ///
@@ -78,7 +78,7 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
 /// definition is another one in this version. A table that its user has defined otherwise is refused later, with both definitions.
 fn define(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> {
     let defined = settings.config.defined();
-    let library = custom::library().unwrap_or_default();
+    let library = library::all().unwrap_or_default();
     let pinned = backend.defined(&settings.pins)?;
     let is_renewed = |path: &str, definition: &Definition| {
         let is_other = |table: &PinnedTable| table.name == path && table.definition != definition.text;

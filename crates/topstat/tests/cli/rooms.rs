@@ -11,7 +11,25 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
-/// The rooms that the files of each room name as `crate::ROOM`.
+/// The rooms that a text names as `crate::ROOM` or in `crate::{ROOM, ROOM::NAME}`.
+fn named(text: &str) -> Vec<String> {
+    let first =
+        |path: &str| path.trim_start().split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
+    let of = |rest: &str| -> Vec<String> {
+        let Some(list) = rest.strip_prefix('{') else { return first(rest).into_iter().collect() };
+        // Inner lists have names of the rooms' items.
+        let mut depth = 0;
+        let ends = move |c: char| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            c == ',' && depth == 0
+        };
+        let list = &list[..list.find("};").unwrap_or(list.len())];
+        list.split(ends).filter_map(first).collect()
+    };
+    text.split("crate::").skip(1).flat_map(of).collect()
+}
+
+/// The rooms that the files of each room name.
 fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -19,9 +37,7 @@ fn uses() -> BTreeMap<String, BTreeSet<String>> {
         let below = file.strip_prefix(&src).unwrap();
         let room = below.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
         let text = fs::read_to_string(&file).unwrap();
-        let named = text.split("crate::").skip(1);
-        let named = named.filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
-        uses.entry(room.clone()).or_default().extend(named.filter(|name| *name != room).map(str::to_owned));
+        uses.entry(room.clone()).or_default().extend(named(&text).into_iter().filter(|name| *name != room));
     }
     // These files export the rooms, and are no rooms.
     uses.remove("lib");
