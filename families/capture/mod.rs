@@ -77,7 +77,7 @@ fn moved() -> Vec<RowColumn> {
 fn constants(options: &Options) -> Result<Vec<u8>, Error> {
     let wanted = &options.capture;
     let mut constants = abi::capture_constants {
-        v1_controller: process::v1_controller(),
+        v1_controller: cgroup::v1_number(),
         own: std::process::id(),
         snaplen: snaplen(wanted)?,
         pids: wanted.pids.len() as u32,

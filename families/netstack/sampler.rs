@@ -327,7 +327,7 @@ fn drain<K: bpf::Pod + Eq + std::hash::Hash, V: bpf::Pod>(map: &MapHandle) -> Re
 /// Loads the program, with room in each bank for the samples of [`BANK_TIME`].
 fn load(hz: u32, cpus: usize) -> Result<Object, Error> {
     let mut object = bpf::open("netstack", OBJECT)?;
-    let constants = abi::netstack_constants { v1_controller: process::v1_controller() };
+    let constants = abi::netstack_constants { v1_controller: cgroup::v1_number() };
     bpf::set_constants(&mut object, ".rodata.netstack", bpf::as_bytes(&constants))?;
     let due = u64::from(hz) * BANK_TIME.as_secs() * cpus as u64;
     let entries = u32::try_from(due).unwrap_or(u32::MAX).clamp(*BANK_ENTRIES.start(), *BANK_ENTRIES.end());

@@ -5,7 +5,7 @@
 use super::{abi, groups};
 use topstat_kernel::family::{Build, Builds, Entries, Feature, MapSize, Probe, Probes, Refill};
 use topstat_kernel::hooks::Hook;
-use topstat_kernel::process;
+use topstat_kernel::{cgroup, process};
 
 static PROBES: Probes = Probes::new(object!("tasks/probe.bpf.o"));
 
@@ -27,7 +27,7 @@ pub fn builds() -> Builds {
         snapshot: object!("tasks/snapshot.bpf.o"),
         hooks: [mkdir].iter().chain(&hooks).cloned().collect(),
         adopt: |object| {
-            groups::adopt(object, process::v1_controller())?;
+            groups::adopt(object, cgroup::v1_number())?;
             process::adopt(object, "top_adopt")
         },
         adopt_before: Some("top_switch"),

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use libbpf_rs::{CgroupIterOpts, CgroupIterOrder, IterOpts, Link, Object};
 
 use super::constants;
-use topstat_kernel::cgroup;
+use topstat_kernel::cgroup::{self, V1Controller};
 use topstat_kernel::family::{Constant, Finds, Refill, Walk};
 use topstat_kernel::maps::Maps;
 use topstat_kernel::process::abi::PROCESS_V1_NONE;
-use topstat_kernel::{Error, bpf, process};
+use topstat_kernel::{Error, bpf};
 
 /// The program that orders all groups again.
 const REFILL: &str = "top_refill_groups";
@@ -43,7 +43,7 @@ pub fn adopt(object: &Object, v1_controller: u32) -> Result<(), Error> {
 
 /// An iterator over the cgroups of each hierarchy in which tasks may count, and whether they find all cgroups.
 fn over_hierarchies(object: &Object, program: &str, v1_controller: u32) -> Result<(Vec<Link>, bool), Error> {
-    let v1 = process::v1_hierarchy(v1_controller);
+    let v1 = V1Controller::numbered(v1_controller);
     let roots: Vec<Option<OwnedFd>> =
         [cgroup::root()].into_iter().chain(v1.map(cgroup::v1_root)).map(Result::ok).collect();
     let whole = roots.iter().all(|root| root.as_ref().is_some_and(cgroup::is_whole));

@@ -23,7 +23,6 @@ pub mod hooks;
 pub mod maps;
 mod module;
 mod options;
-mod path_cache;
 pub mod perf;
 pub mod pinned;
 pub mod process;
@@ -35,7 +34,7 @@ pub mod symbols;
 
 pub use bpf::{Verified, found};
 pub use catalogue::Catalogue;
-pub use cgroup::remembered as remembered_paths;
+pub use cgroup::{MOST_PATH_BYTES, Remembered, remembered as remembered_paths};
 pub use check::{check, verify};
 pub use clock::possible_cpus;
 pub use counting::Counting;
@@ -43,7 +42,6 @@ pub use error::Error;
 pub use events::{EventKind, Streaming};
 pub use family::{Family, Filter, FilterBy, Kind, Objects, RowColumn, SampleInfo, TableInfo, Variant};
 pub use options::{DEFAULT_TOP, MAX_GROUPS, MAX_TOP, Options};
-pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use ranking::fuzz;

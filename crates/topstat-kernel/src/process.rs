@@ -3,7 +3,6 @@
 
 use libbpf_rs::Object;
 
-use crate::cgroup::{self, V1Controller};
 use crate::{Error, bpf};
 
 #[allow(non_camel_case_types, missing_docs, unreachable_pub, dead_code, clippy::undocumented_unsafe_blocks)]
@@ -21,26 +20,6 @@ pub fn text(bytes: &[u8]) -> Option<String> {
 /// A text of C, as [`text`].
 pub fn name(comm: &[core::ffi::c_char]) -> Option<String> {
     text(&comm.iter().map(|c| c.to_ne_bytes()[0]).collect::<Vec<_>>())
-}
-
-/// The v1 hierarchy to ask for cgroups, as an `enum process_v1`.
-pub fn v1_controller() -> u32 {
-    match cgroup::v1_controller() {
-        None => abi::PROCESS_V1_NONE,
-        Some(V1Controller::Memory) => abi::PROCESS_V1_MEMORY,
-        Some(V1Controller::Cpu) => abi::PROCESS_V1_CPU,
-        Some(V1Controller::Pids) => abi::PROCESS_V1_PIDS,
-    }
-}
-
-/// The controller of an `enum process_v1`.
-pub fn v1_hierarchy(number: u32) -> Option<V1Controller> {
-    match number {
-        abi::PROCESS_V1_MEMORY => Some(V1Controller::Memory),
-        abi::PROCESS_V1_CPU => Some(V1Controller::Cpu),
-        abi::PROCESS_V1_PIDS => Some(V1Controller::Pids),
-        _ => None,
-    }
 }
 
 /// Runs the iterator that makes objects of the existing tasks.

@@ -7,7 +7,7 @@ use topstat_model::events;
 
 use super::Options;
 use crate::family::{Family, RowColumn};
-use crate::{Error, process};
+use crate::{Error, cgroup};
 
 /// A source of events.
 pub struct Streaming {
@@ -90,6 +90,6 @@ impl Streaming {
     /// # Errors
     /// None.
     pub fn v1_controller(_: &Options) -> Result<Vec<u8>, Error> {
-        Ok(process::v1_controller().to_ne_bytes().to_vec())
+        Ok(cgroup::v1_number().to_ne_bytes().to_vec())
     }
 }

@@ -3,7 +3,7 @@
 
 use topstat_engine::abi::ts_shape;
 
-use crate::{Error, MAX_GROUPS, Options, bpf, clock, process};
+use crate::{Error, MAX_GROUPS, Options, bpf, cgroup, clock};
 
 /// The structure of a family's constants. It begins with a `ts_shape`, and is 0 where no field sets it.
 pub struct Constants {
@@ -60,7 +60,7 @@ impl Constants {
         for &(at, constant) in &self.fields {
             let number = match constant {
                 Constant::ByThread => options.threads.into(),
-                Constant::V1Controller => process::v1_controller(),
+                Constant::V1Controller => cgroup::v1_number(),
                 Constant::Build => build,
                 Constant::Groups if (1..=MAX_GROUPS).contains(&options.groups) => options.groups,
                 Constant::Groups => {

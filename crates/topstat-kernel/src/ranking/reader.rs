@@ -15,9 +15,9 @@ use super::settings::Locked;
 use super::settler::Settled;
 use super::{Ranking, ended};
 use crate::bpf::{self, Shared};
-use crate::cgroup::Paths;
+use crate::cgroup::{Paths, V1Controller};
 use crate::family::{BankId, Cause, Constant, Finds, Ranked, TablePlace, Walk, describe};
-use crate::{Error, Source, TableInfo, process};
+use crate::{Error, Source, TableInfo};
 
 /// The program that takes a section.
 const SNAPSHOT: &str = "ranked_snapshot";
@@ -69,7 +69,7 @@ impl Reader {
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
         state.prepare_to_settle()?;
         let v1 = state.of.ranked.constants.read(Constant::V1Controller, &state.maps.constants());
-        let paths = Paths::new(v1.and_then(process::v1_hierarchy));
+        let paths = Paths::new(v1.and_then(V1Controller::numbered));
         Ok(Self {
             state,
             object,

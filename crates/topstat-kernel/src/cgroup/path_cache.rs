@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use crate::cgroup::V1Controller;
+use super::V1Controller;
 
 /// The most bytes of all entries. A thousand usual paths, of 80 bytes, take a fifth of it. It holds 250 of the kernel's longest
 /// paths, which have 4 KiB: more than a table has rows.

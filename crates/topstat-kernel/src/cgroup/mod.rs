@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cgroup hierarchies: where programs are attached, and the paths of ids. `topstat_model::names` finds the container of a path.
 
+mod path_cache;
+
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -13,8 +15,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 
 use crate::detached_mount;
-use crate::path_cache::{self, PathCache, Remembered};
-use crate::process::abi::PROCESS_GROUP_V1;
+use crate::process::abi::{self, PROCESS_GROUP_V1};
+use path_cache::PathCache;
+pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
 
 /// Advice where there is no v2 hierarchy.
 pub const MOUNT_ONE: &str = "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified";
@@ -38,6 +41,22 @@ impl V1Controller {
             Self::Pids => "pids",
         }
     }
+
+    /// Its number in `enum process_v1`.
+    fn number(self) -> u32 {
+        match self {
+            Self::Memory => abi::PROCESS_V1_MEMORY,
+            Self::Cpu => abi::PROCESS_V1_CPU,
+            Self::Pids => abi::PROCESS_V1_PIDS,
+        }
+    }
+
+    const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
+
+    /// The controller of a number of `enum process_v1`.
+    pub fn numbered(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|controller| controller.number() == number)
+    }
 }
 
 fn mounts() -> Vec<MountInfo> {
@@ -57,7 +76,12 @@ fn v1_mount(controller: V1Controller) -> Option<MountInfo> {
 
 /// The v1 controller to ask, if one is mounted.
 pub fn v1_controller() -> Option<V1Controller> {
-    [V1Controller::Memory, V1Controller::Cpu, V1Controller::Pids].into_iter().find(|c| v1_mount(*c).is_some())
+    V1Controller::ALL.into_iter().find(|controller| v1_mount(*controller).is_some())
+}
+
+/// [`v1_controller`] as an `enum process_v1`.
+pub fn v1_number() -> u32 {
+    v1_controller().map_or(abi::PROCESS_V1_NONE, V1Controller::number)
 }
 
 /// The path of a control group below the root of its hierarchy.
