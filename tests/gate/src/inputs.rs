@@ -71,8 +71,9 @@ pub struct Package {
     pub inputs: BTreeSet<String>,
 }
 
-/// The packages of the workspace. A package depends on its folder, on the folders of its path dependencies, and on what
-/// `[package.metadata.gate] inputs` names, relative to the root.
+/// The packages of the workspace. A package depends on its folder, on the folders of its path dependencies, and on the paths that
+/// `[package.metadata.gate]` names, relative to the root: `inputs` of its own and of its dependencies, and its own `tests`, which
+/// only its tests read.
 ///
 /// # Errors
 /// cargo that fails, or says what this does not understand.
@@ -94,6 +95,7 @@ fn read(root: &Path, said: &Value) -> Result<Vec<Package>> {
         name: String,
         folder: String,
         declared: Vec<String>,
+        of_tests: Vec<String>,
         depends_on: Vec<String>,
     }
     let relative = |path: &str| -> Result<String> {
@@ -111,6 +113,7 @@ fn read(root: &Path, said: &Value) -> Result<Vec<Package>> {
             name: text(&package["name"]).context("a package without a name")?,
             folder: relative(&manifest.parent().context("a manifest without a folder")?.to_string_lossy())?,
             declared: list(&package["metadata"]["gate"]["inputs"]),
+            of_tests: list(&package["metadata"]["gate"]["tests"]),
             depends_on: paths.map(|path| relative(&path)).collect::<Result<_>>()?,
         });
     }
@@ -125,6 +128,7 @@ fn read(root: &Path, said: &Value) -> Result<Vec<Package>> {
                 left.extend(of.depends_on.iter().cloned());
             }
         }
+        inputs.extend(own.of_tests.iter().cloned());
         packages.push(Package { name: own.name.clone(), inputs });
     }
     Ok(packages)
@@ -140,11 +144,12 @@ mod tests {
         let said = json!({"packages": [
             {"name": "a", "manifest_path": "/r/a/Cargo.toml", "metadata": null,
              "dependencies": [{"name": "b", "path": "/r/x/b"}, {"name": "serde"}]},
-            {"name": "b", "manifest_path": "/r/x/b/Cargo.toml", "metadata": {"gate": {"inputs": ["data"]}}, "dependencies": []},
+            {"name": "b", "manifest_path": "/r/x/b/Cargo.toml", "dependencies": [],
+             "metadata": {"gate": {"inputs": ["data"], "tests": ["texts"]}}},
         ]});
         let packages = read(Path::new("/r"), &said).unwrap();
         let inputs: Vec<Vec<_>> = packages.iter().map(|p| p.inputs.iter().map(String::as_str).collect()).collect();
-        assert_eq!(inputs, [vec!["a", "data", "x/b"], vec!["data", "x/b"]]);
+        assert_eq!(inputs, [vec!["a", "data", "x/b"], vec!["data", "texts", "x/b"]]);
     }
 
     #[test]
