@@ -10,8 +10,7 @@ use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 pub struct Includes {
     /// The engine's.
     pub engine: PathBuf,
-    /// The root of the sources.
-    pub root: PathBuf,
+    root: PathBuf,
 }
 
 impl Includes {

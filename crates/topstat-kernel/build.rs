@@ -16,6 +16,7 @@ fn main() -> Result<()> {
     println!("cargo:rerun-if-changed={}", header.display());
     println!("cargo:rerun-if-changed=bindings.rs");
     let includes = bindings::Includes::below(&root);
+    println!("cargo:rerun-if-changed={}", includes.engine.display());
     fs::write(out.join("process.rs"), bindings::bindings(&header, &includes, &[], "crate::bpf::Pod")?)?;
     Ok(())
 }

@@ -23,7 +23,7 @@ use crate::draw::{Look, draw};
 use crate::feed::{Cost, Feed, Peak, Recorded, Setting, TableMeta, TableSettings};
 use crate::host::Looker;
 use crate::state::{App, Effect, Names};
-use taken::{IS_OURS, Signals, Taken, give_back, suspend};
+use taken::{Signals, Taken, give_back, is_ours, suspend};
 
 /// How long a reading is held back until the other readings of the same refresh have come, so that they are drawn as one frame.
 /// The effect of a key is drawn at once.
@@ -245,7 +245,7 @@ fn show(
             // The lock keeps other threads from giving the terminal back amid a frame. Once a panic has given it back, no frame
             // is drawn over the panic's message.
             let _whole = io::stdout().lock();
-            if !IS_OURS.load(Ordering::SeqCst) {
+            if !is_ours() {
                 return Ok(());
             }
             terminal.draw(|frame| draw(&mut app, frame, options.look))?;

@@ -126,7 +126,7 @@ pub enum Whose {
 ///
 /// # Errors
 /// This kernel lacks a sample of the given tables, or nothing can be read.
-pub fn load(
+fn load(
     family: &Family,
     counting: &Counting,
     tables: &[Arc<TableInfo>],
@@ -339,7 +339,7 @@ struct Reader {
 }
 
 /// Reads tables that are loaded, with or without the rows of every CPU.
-pub fn read(tables: Tables, cpu_rows: bool) -> Box<dyn Source> {
+fn read(tables: Tables, cpu_rows: bool) -> Box<dyn Source> {
     Box::new(Reader { tables: Arc::new(tables), cpu_rows })
 }
 

@@ -56,9 +56,9 @@ impl Top {
 
 /// The two kinds of events of a table's top: an object enters, an object leaves.
 pub fn kinds(table: &TableInfo) -> [streaming::EventKind; 2] {
-    let samples = catalogue::family_of(&table.sample).map_or_else(Vec::new, |family| family.samples.clone());
-    let object =
-        samples.iter().find(|sample| sample.name == table.sample).map_or(Vec::new(), |own| own.columns.clone());
+    let family = catalogue::family_of(&table.sample);
+    let sample = family.iter().flat_map(|family| &family.samples).find(|sample| sample.name == table.sample);
+    let object = sample.map_or_else(Vec::new, |sample| sample.columns.clone());
     let told = |name, kind| RowColumn::new(name, kind, FieldAt::Told);
     let all = |more: Vec<RowColumn>| {
         let place = vec![told("rank", ColumnKind::Id), told("value", ColumnKind::Id)];

@@ -123,7 +123,12 @@ fn give_back_stuck() {
 
 /// The view has the terminal. If it were given back twice, the cursor would return to its first position, and the output in
 /// between would be overwritten.
-pub static IS_OURS: AtomicBool = AtomicBool::new(false);
+static IS_OURS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the view has the terminal.
+pub fn is_ours() -> bool {
+    IS_OURS.load(Ordering::SeqCst)
+}
 
 fn enter() -> io::Result<()> {
     IS_OURS.store(true, Ordering::SeqCst);

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use topstat_families::netstack::MOST_HZ;
+use topstat_lab::plan::Experiment;
+use topstat_lab::remote::PORT;
 
 use super::rows;
 use crate::time;
-use topstat_lab::plan::Experiment;
-use topstat_lab::remote::PORT;
 
 /// Measure what the network stack carries, and where its CPU time goes: the experiments of "Understanding Host Network
 /// Stack Overheads" (SIGCOMM 2021).

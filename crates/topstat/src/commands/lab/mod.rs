@@ -7,12 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use topstat_families::netstack;
-
-use crate::args::lab::{KeyArgs, LabArgs, LabCommand, ReportArgs};
-use crate::backend::Backend;
-use crate::console::{Console, Wake};
-use crate::error::{Error, Exit};
-use crate::suggest::did_you_mean;
 use topstat_lab::key::Key;
 use topstat_lab::measure::{Measure, Sides, on_this_host};
 use topstat_lab::place::{Place, Trouble};
@@ -23,6 +17,12 @@ use topstat_lab::saved::Claim;
 use topstat_lab::settings::{CONFIGURATIONS, Configuration};
 use topstat_lab::side::{Answer, Local, Open, Profiling, Request, Side, cpus, nodes};
 use topstat_lab::{plot, report};
+
+use crate::args::lab::{KeyArgs, LabArgs, LabCommand, ReportArgs};
+use crate::backend::Backend;
+use crate::console::{Console, Wake};
+use crate::error::{Error, Exit};
+use crate::suggest::did_you_mean;
 
 /// The error text of a wait that Ctrl-C has ended.
 const STOPPED: &str = "stopped";

@@ -5,17 +5,18 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use super::{caught, put_back, sample};
-use crate::args::lab::ServeArgs;
-use crate::backend::Backend;
-use crate::console::{Console, Wake};
-use crate::error::{Error, Exit};
 use topstat_lab::key::Key;
 use topstat_lab::place::{Place, Trouble};
 use topstat_lab::remote::{Event, Server};
 use topstat_lab::saved::Claim;
 use topstat_lab::side::{Answer, Local, Request, Side as _};
 use topstat_lab::wire::{Channel, MESSAGE};
+
+use super::{caught, put_back, sample};
+use crate::args::lab::ServeArgs;
+use crate::backend::Backend;
+use crate::console::{Console, Wake};
+use crate::error::{Error, Exit};
 
 /// How often the server looks for connections.
 const LOOK: Duration = Duration::from_millis(100);

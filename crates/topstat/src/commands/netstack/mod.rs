@@ -7,6 +7,7 @@ mod plan;
 
 use std::time::Duration;
 
+use topstat_lab::side::Profiling;
 use topstat_model::histograms::Histograms;
 use topstat_model::stacks::{Picture, Profile};
 
@@ -18,7 +19,6 @@ use crate::error::{Error, Exit};
 use crate::view::{View, Watched, catch_signals};
 use files::Files;
 use plan::Plan;
-use topstat_lab::side::Profiling;
 
 /// How often samples are read from the kernel within an interval: the kernel has room for the samples of two seconds.
 const POLL: Duration = Duration::from_secs(1);

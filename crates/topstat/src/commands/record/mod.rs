@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use topstat_history::private::{Hide, Which};
 use topstat_history::{Keep, Privacy, Root, TableOptions, keep, layout};
+use topstat_lab::key::Key;
 use topstat_model::typeset::escape;
 
 use crate::args::record::{RecordArgs, RecordCommand};
@@ -23,7 +24,6 @@ use crate::error::{Error, Exit};
 use crate::resolve;
 use crate::suggest::did_you_mean;
 use recorder::Recorder;
-use topstat_lab::key::Key;
 use tree::Tree;
 
 /// The validated arguments.
