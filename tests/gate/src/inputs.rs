@@ -72,8 +72,8 @@ pub struct Package {
 }
 
 /// The packages of the workspace. A package depends on its folder, on the folders of its path dependencies, and on the paths that
-/// `[package.metadata.gate]` names, relative to the root: `inputs` of its own and of its dependencies, and its own `tests`, which
-/// only its tests read.
+/// `[package.metadata.gate]` names, relative to the root. The paths of `inputs` count for the package and for each package that
+/// depends on it. Only tests of the package read the paths of `tests`, so these paths count for the package alone.
 ///
 /// # Errors
 /// cargo that fails, or says what this does not understand.
