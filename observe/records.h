@@ -62,6 +62,31 @@ TS_INLINE u32 records_ring(const struct ts_config *c, u32 table)
 	return RECORDS_RESENT;
 }
 
+/*
+ * The present slides of several tables, in jiffies: what they have in common. A hook that makes records at the first event in it
+ * makes them at the first event of each table's slide (R1).
+ */
+struct records_cell {
+	u32 slide; /* the length of the shortest slide; 0: less than a jiffy, so that any event may be the first of a slide */
+	u32 ago; /* since when all slides last */
+	u32 left; /* until the first of them ends */
+};
+
+/* Limit the cell to the present slide of one table more. */
+TS_INLINE void records_within(struct records_cell *cell, const struct ts_config *c, u64 jiffies)
+{
+	u32 slide = ts_read(c->precise) ? 0 : ts_read(c->slide), ago = (u32)jiffies - host_slide_start(jiffies, slide);
+
+	if (slide < cell->slide)
+		cell->slide = slide;
+	if (!slide)
+		return;
+	if (ago < cell->ago)
+		cell->ago = ago;
+	if (slide - ago < cell->left)
+		cell->left = slide - ago;
+}
+
 TS_INLINE struct record *records_at(const struct record_ring *g, u32 i)
 {
 	return (void *)((char *)g->record + host_item_at(i, TS_MARKS, sizeof(struct record)));

@@ -7,6 +7,7 @@
 #include "observe/records.h"
 
 #define EVENTS 400
+#define RINGS 2
 
 struct test_event {
 	u64 at; /* ticks */
@@ -149,16 +150,21 @@ static int compare(const struct record_ring *g, const struct ts_config *c, const
 int records_test(u64 seed, char *why, size_t bytes);
 int records_test(u64 seed, char *why, size_t bytes)
 {
-	struct ts_config c = { .enabled = 1, .type = TS_DYNAMIC, .epoch = 7 };
+	struct ts_config config[RINGS] = {}, *c;
 	struct records_counts now = {}, began;
-	struct record_ring ring = {};
-	u64 at, active = 0, since = 0;
-	u32 part, taken = 0;
+	struct record_ring ring[RINGS] = {};
+	u64 at, active = 0, since = 0, begun = 0, until = 0;
+	u32 part, taken = 0, i;
 
 	state = seed * 0x9E3779B97F4A7C15ULL + 1;
 	count = 0;
-	c.slide = 1 + chance(1 << (1 + chance(20)));
-	c.fraction = (1ULL << 56) / c.slide;
+	for (i = 0; i < RINGS; i++) {
+		c = &config[i];
+		*c = (struct ts_config){ .enabled = 1, .type = TS_DYNAMIC, .epoch = 7 };
+		/* The second ring has slides of about the length of those of the first one. */
+		c->slide = 1 + (i ? chance(3 * config[0].slide) : chance(1 << (1 + chance(20))));
+		c->fraction = (1ULL << 56) / c->slide;
+	}
 	at = (1ULL << 32) + chance(1U << 31);
 	/* Counters may be about to wrap. */
 	now.bytes[0] = chance(2) ? (1ULL << 56) - chance(100000) : chance(1000);
@@ -168,10 +174,11 @@ int records_test(u64 seed, char *why, size_t bytes)
 		struct test_event *e = &events[count];
 		u32 reach = 1 << chance(10);
 
-		at += chance(4) ? chance((u32)(c.slide / reach) + 1) : chance(4) ? chance(2) * c.slide : chance(30) * c.slide;
+		c = &config[chance(RINGS)];
+		at += chance(4) ? chance((u32)(c->slide / reach) + 1) : chance(4) ? chance(2) * c->slide : chance(30) * c->slide;
 		e->at = at;
-		if (host_slide_start(at, c.slide) != (u32)(at / c.slide * c.slide))
-			return snprintf(why, bytes, "a slide of %llu begins at another tick than its record's", (unsigned long long)c.slide);
+		if (host_slide_start(at, c->slide) != (u32)(at / c->slide * c->slide))
+			return snprintf(why, bytes, "a slide of %llu begins at another tick than its record's", (unsigned long long)c->slide);
 		e->more = (struct records_counts){};
 		for (part = 0; part < TS_PARTS; part++) {
 			e->more.packets[part] = chance(3);
@@ -179,7 +186,17 @@ int records_test(u64 seed, char *why, size_t bytes)
 		}
 		e->more.resent = !chance(9);
 		began = now;
-		records_add(&ring, &c, records_tag(&c, 0), &began, at, active, count % 8);
+		if (at >= until) {
+			struct records_cell cell = { ~0U, ~0U, ~0U };
+
+			for (i = 0; i < RINGS; i++)
+				records_within(&cell, &config[i], at);
+			begun = at - cell.ago;
+			until = at + cell.left;
+		}
+		/* Only the first event in a cell makes records. */
+		for (i = 0; i < RINGS && active < begun; i++)
+			records_add(&ring[i], &config[i], records_tag(&config[i], 0), &began, at, active, count % 8);
 		add(&now, &e->more);
 		now.bytes[0] &= (1ULL << 56) - 1;
 		active = at;
@@ -190,8 +207,10 @@ int records_test(u64 seed, char *why, size_t bytes)
 			since = at;
 		if (chance(4))
 			continue;
-		if (compare(&ring, &c, &now, at + (chance(2) ? 0 : chance(12) * c.slide / 2), 0, taken, why, bytes) ||
-		    compare(&ring, &c, &now, at, since, taken, why, bytes))
+		i = chance(RINGS);
+		c = &config[i];
+		if (compare(&ring[i], c, &now, at + (chance(2) ? 0 : chance(12) * c->slide / 2), 0, taken, why, bytes) ||
+		    compare(&ring[i], c, &now, at, since, taken, why, bytes))
 			return 1;
 	}
 	return 0;

@@ -22,7 +22,7 @@ HOST_WORD(unsure);
  */
 HOST_WORD(cell);
 /*
- * The jiffy after the last change of the settings or of the cells' length << 32, and the length in jiffies. No cell begins before
+ * The jiffy after the last change of the settings or of the shortest slide << 32, and its length in jiffies. No cell begins before
  * this jiffy. So each segment between a change and this jiffy is due, and a connection that has been taken off the list is due
  * when it speaks again.
  */
@@ -36,53 +36,43 @@ HOST_WORD(apart);
 #define INET_ALWAYS_DUE 0x40000000
 
 /*
- * Compute the cell from the settings. These may change at any time without notice, so a cell lasts INET_CELL_MS at most. Cells begin
- * where slides begin.
+ * Compute the cell from the settings. These may change at any time without notice, so a cell lasts INET_CELL_MS at most. Within a cell no
+ * table's slide begins: so a connection's first segment in a slide is its first one in a cell, too (R1).
  */
 static __noinline u64 inet_next_cell(u64 jiffies)
 {
-	u64 length = ~0ULL, old = ts_read(cell), word = ts_read(cell_changed);
-	u32 now = jiffies, slide_start, start, until, sample, table, rings = 0;
+	struct records_cell all = { INET_ALWAYS_DUE, INET_ALWAYS_DUE, host_jiffies_of_ms(INET_CELL_MS) };
+	u64 old = ts_read(cell), word = ts_read(cell_changed);
+	u32 now = jiffies, start, sample, table, rings = 0;
 
 	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
 		for (table = INET_PPS; table < RECORDS_TABLES; table++) {
 			struct ts_config *c = &settings.config[sample][table];
-			u64 slide = c->precise ? 0 : c->slide; /* shorter than a jiffy: any segment may be the first */
 
 			if (!c->enabled)
 				continue;
-			length = slide < length ? slide : length;
+			records_within(&all, c, jiffies);
 			rings |= INET_APART(sample, records_ring(settings.config[sample], table));
 		}
 	}
 	for (table = 0; table < INET_GUESTS; table++) {
 		struct ts_config *c = &settings.guest[table];
-		u64 slide = c->precise ? 0 : c->slide;
 
 		if (!c->enabled)
 			break;
-		length = slide < length ? slide : length;
+		records_within(&all, c, jiffies);
 		rings |= INET_APART(INET_TCP_V4, inet_guest_ring(&settings, INET_TCP_V4, table)) |
 			 INET_APART(INET_TCP_V6, inet_guest_ring(&settings, INET_TCP_V6, table));
 	}
-	length = length < INET_ALWAYS_DUE ? length : INET_ALWAYS_DUE;
 	ts_write(apart, rings & ~(INET_APART(INET_TCP_V4, INET_PPS) | INET_APART(INET_TCP_V6, INET_PPS)));
-	if (!old || (u32)word != (u32)length) {
-		word = (u64)(now + 1) << 32 | (u32)length;
+	if (!old || (u32)word != all.slide) {
+		word = (u64)(now + 1) << 32 | all.slide;
 		ts_write(cell_changed, word);
 	}
-	slide_start = host_slide_start(jiffies, length);
-	if (length) {
-		start = slide_start;
-		if ((s32)((u32)(word >> 32) - start) > 0)
-			start = word >> 32;
-	} else {
-		start = now + INET_ALWAYS_DUE;
-	}
-	until = slide_start + length;
-	if (!length || (s32)(until - now) > (s32)host_jiffies_of_ms(INET_CELL_MS))
-		until = now + host_jiffies_of_ms(INET_CELL_MS);
-	word = (u64)start << 32 | until;
+	start = all.slide ? now - all.ago : now + INET_ALWAYS_DUE;
+	if (all.slide && (s32)((u32)(word >> 32) - start) > 0)
+		start = word >> 32;
+	word = (u64)start << 32 | (now + all.left);
 	ts_cas(&cell, old, word); /* user space may have set it to 0 since */
 	return word;
 }
