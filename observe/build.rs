@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles each family's logic.h for user space, with its test: every `families/<family>/logic_test.c` and every
-//! `observe/<name>_test.c`, where each file defines `int <family>_test(u64 seed, char *why, size_t bytes)`.
+//! Compiles each family's logic for user space, with its tests: `families/<family>/logic_test.c`, any
+//! `families/<family>/<name>_test.c`, and any `observe/<name>_test.c`. They define functions
+//! `int <test>_test(u64 seed, char *why, size_t bytes)`, where <test> is <family>, <family>_<name> or <name>.
 
 use std::env;
 use std::fmt::Write as _;
@@ -19,11 +20,15 @@ fn main() {
             tests.push((name.to_owned(), entry));
         }
     }
-    for family in entries(&root.join("families")) {
+    for family in entries(&root.join("families")).into_iter().filter(|entry| entry.is_dir()) {
         let (logic, test) = (family.join("logic.h"), family.join("logic_test.c"));
         assert!(!logic.exists() || test.exists(), "{} has no logic_test.c beside it", logic.display());
-        if test.exists() {
-            tests.push((file_name(&family), test));
+        for entry in entries(&family) {
+            match file_name(&entry).strip_suffix("_test.c") {
+                Some("logic") => tests.push((file_name(&family), entry)),
+                Some(name) => tests.push((format!("{}_{name}", file_name(&family)), entry)),
+                None => {}
+            }
         }
     }
     let mut build = cc::Build::new();

@@ -15,6 +15,8 @@
  *                          structure begins as zeroes and ends with its owner
  *   HOST_PER_CPU(name, type)
  *                          makes one structure of the type for each CPU, zeroes at first; host_on(name, cpu) finds it, or NULL
+ *   HOST_SCRATCH(name, type)
+ *                          as HOST_PER_CPU(), and readers do not map it
  *   HOST_ARRAY(name, entries, type)
  *                          makes `entries` structures of the type, zeroes at first; host_item(name, i) finds one, or NULL
  *   HOST_MAPPED_ARRAY(name, entries, type)
@@ -24,11 +26,20 @@
  *                          objects (the engine's keep.h), each in a structure of the type, which begins with a ts_kept called
  *                          `kept`
  *   HOST_WORD(name)        makes a u64, 0 at first, that readers find by its name
+ *   HOST_SHARED(type, name)
+ *                          makes a structure of the type, zeroes at first, that readers find by its name. In eBPF it may be
+ *                          memory of another family: then user space puts the map of that family in its place
+ *
+ *   HOST_STACK             is defined where the stack has room for a structure of 1 KiB
  *
  * Functions:
  *
  *   host_of(name, owner, p)    the structure of the owner at p in the storage; NULL: it has no structure
  *   host_make(name, owner, p)  as host_of(), and makes a missing structure; NULL: there was no memory
+ *   host_field(p, field)       the field of a structure of the kernel whose memory may be freed; 0: there is no memory
+ *   host_enum(type, value)     a value of an enumeration of the kernel
+ *   host_is_locked(sk)         whether another CPU may be changing the socket, whose memory may be freed
+ *   host_call(call)            calls a static function that returns host_nothing(): see host_bpf.h
  *   host_cpu()                 the number of this CPU
  *   host_bank(cpu, number)     a bank; NULL: there is no bank with this number
  *   host_jiffies()             a clock that costs nothing to read; host_jiffies_of_ms(ms), for which constants have a `jiffy_ns`
@@ -40,6 +51,7 @@
  *   host_css_set(task)         the task's css_set: its place in all hierarchies of control groups
  *   host_subsys(css, v1)       the place of a css_set's tasks in the controller's hierarchy
  *   host_loop(n, step, arg)    calls step(i, arg) for i = 0 … n - 1, until it returns 1; a host without it has the loop below
+ *   host_each_cpu(step, arg)   calls step(cpu, arg) for each CPU; a step returns 1 where there is no memory of the CPU
  *   host_swap(p, value)        an atomic swap of a u64; returns the old value
  *   host_item_at(i, n, size)   i * size, where i is below n, in a form that the verifier believes
  *   host_address(p)            the address, as a number to compute with
@@ -68,6 +80,11 @@
 		for (i_ = 0; i_ < n_ && !step(i_, (arg)); i_++) {      \
 		}                                                      \
 	} while (0)
+#endif
+
+#ifndef host_call
+#define host_call(call) ((void)(call))
+#define host_nothing() 0
 #endif
 
 /* The jiffy in which the slide of this moment begins; `length`: of a slide, in jiffies. Slides divide all 64 bits of jiffies, and 2^32

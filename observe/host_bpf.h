@@ -73,8 +73,7 @@ int host_bank_roll(u32 place);
 		__type(value, stored);                          \
 	} name SEC(".maps")
 
-/* Memory of another family, whose map user space puts in the place of this one before the programs are loaded. */
-#define HOST_LENT(type, name) type name SEC(".data." #name)
+#define HOST_SHARED(type, name) type name SEC(".data." #name)
 
 /* A count of the family, 0 at first, that user space reads by its name. */
 #define HOST_WORD(name) u64 name SEC(".data." #name)
@@ -116,6 +115,7 @@ int host_bank_roll(u32 place);
 
 /* One structure for each CPU, which the CPU writes and readers map. User space resizes the map. */
 #define HOST_PER_CPU(name, stored) HOST_MAPPED_ARRAY(name, 1, stored)
+#define HOST_SCRATCH(name, stored) HOST_ARRAY(name, 1, stored)
 #define host_on(name, cpu) host_item(name, cpu)
 
 /* User space resizes both maps. In the first `kept_banks` banks of a CPU, the first `kept_tables` tables keep ended objects. */
@@ -162,6 +162,9 @@ int host_bank_roll(u32 place);
 	}                                                                                      \
 	_Static_assert(1, "") /* for the semicolon */
 
+#define host_field(p, field) BPF_CORE_READ((p), field)
+#define host_enum(type, value) bpf_core_enum_value(type, value)
+
 #define host_cpu() bpf_get_smp_processor_id()
 #define host_jiffies() bpf_jiffies64()
 #define host_jiffies_of_ms(ms) ((u64)(ms) * 1000000 / constants.jiffy_ns)
@@ -170,6 +173,9 @@ int host_bank_roll(u32 place);
 #define host_swap(p, value) __sync_lock_test_and_set((p), (value))
 /* The verifier looks at one step, and at each round of any other loop. */
 #define host_loop(n, step, arg) bpf_loop((n), (step), (arg), 0)
+/* More than a host has. The step ends the loop, since there is no memory of further CPUs. */
+#define HOST_CPUS 8192
+#define host_each_cpu(step, arg) bpf_loop(HOST_CPUS, (step), (arg), 0)
 
 /* With barriers, so that the compiler does not remove the comparison as needless, does not multiply before it, and does not add
  * to the product by an OR, which tells the verifier less. */
@@ -194,6 +200,14 @@ static __always_inline int host_has_run_clock(void)
 static __always_inline u64 host_run_clock(struct task_struct *on_cpu)
 {
 	return on_cpu->se.cfs_rq->rq->clock;
+}
+
+/* Whether another CPU may be changing the socket. */
+static __always_inline int host_is_locked(struct sock *sk)
+{
+	if (!bpf_core_field_exists(sk->sk_lock.slock.rlock.raw_lock.val))
+		return 1;
+	return BPF_CORE_READ(sk, sk_lock.slock.rlock.raw_lock.val.counter) || BPF_CORE_READ(sk, sk_lock.owned);
 }
 
 static __always_inline u32 host_controller(u32 controller)

@@ -41,6 +41,13 @@ TS_INLINE u64 host_bank_size(const struct ts_shape *shape)
 	}                                                                                            \
 	_Static_assert(1, "") /* for the semicolon */
 
+/* For struct topstat_engine: the windows of objects are made as this module makes them. */
+static __maybe_unused u64 host_section_row(struct ts_section *section, struct ts_table *table, u32 slot, ts_view view,
+					   u32 read_only, struct ts_row *row)
+{
+	return ts_section_row(section, table, slot, view, read_only, row);
+}
+
 #define host_banks_free() vfree(host_banks)
 
 /* Allocate `banks` banks, whose tables have `rows` rows in the layout of this ABI, and set `shape`. -EINVAL: tables can't have
@@ -185,9 +192,31 @@ static noinline __maybe_unused void host_storage_free_all(struct host_storage *s
 #define HOST_MAPPED_ARRAY(name, entries, stored) HOST_ARRAY(name, entries, stored)
 #define host_item(name, i) ((i) < ARRAY_SIZE(name) ? &(name)[i] : NULL)
 #define HOST_PER_CPU(name, stored) static DEFINE_PER_CPU_ALIGNED(stored, name) __maybe_unused
+#define HOST_STACK
+#define HOST_SCRATCH(name, stored) HOST_PER_CPU(name, stored)
 #define host_on(name, cpu) ((cpu) < nr_cpu_ids ? per_cpu_ptr(&(name), (cpu)) : NULL)
-#define HOST_LENT(type, name) static type name
+#define HOST_SHARED(type, name) static type name
 #define HOST_WORD(name) static u64 name
+
+#define host_each_cpu(step, arg)                                                           \
+	do {                                                                               \
+		int cpu_;                                                                  \
+		for_each_possible_cpu(cpu_)                                                \
+			(step)(cpu_, (arg));                                               \
+	} while (0)
+#define host_field(p, field)                                                               \
+	({                                                                                 \
+		typeof((p)->field) copy_;                                                  \
+		if (ts_peek(&copy_, sizeof(copy_), (u64)(unsigned long)&(p)->field))       \
+			memset(&copy_, 0, sizeof(copy_));                                  \
+		copy_;                                                                     \
+	})
+#define host_enum(type, value) value
+#define host_is_locked(sk)                                                                 \
+	({                                                                                 \
+		spinlock_t lock_ = host_field((sk), sk_lock.slock);                        \
+		host_field((sk), sk_lock.owned) || spin_is_locked(&lock_);                 \
+	})
 
 #define host_cpu() ((u32)smp_processor_id())
 #define host_jiffies() get_jiffies_64()

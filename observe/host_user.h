@@ -100,6 +100,8 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 #define HOST_MAPPED_ARRAY(name, entries, stored) HOST_ARRAY(name, entries, stored)
 #define host_item(name, i) ((i) < sizeof(name) / sizeof(*(name)) ? &(name)[i] : NULL)
 #define HOST_PER_CPU(name, stored) HOST_ARRAY(name, HOST_USER_CPUS, stored)
+#define HOST_STACK
+#define HOST_SCRATCH(name, stored) HOST_PER_CPU(name, stored)
 #define host_on(name, cpu) host_item(name, cpu)
 /* See the engine's keep.h. */
 #define HOST_KEPT(stored, kept_banks, kept_tables)                                                  \
@@ -119,8 +121,13 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 	}                                                                                           \
 	_Static_assert(1, "") /* for the semicolon */
 
-#define HOST_LENT(type, name) static __attribute__((unused)) type name
+#define HOST_SHARED(type, name) static __attribute__((unused)) type name
 #define HOST_WORD(name) static __attribute__((unused)) u64 name
+
+#define host_each_cpu(step, arg) host_loop(HOST_USER_CPUS, step, arg)
+#define host_field(p, field) ts_read((p)->field)
+#define host_enum(type, value) value
+#define host_is_locked(sk) ((sk)->sk_lock.owned)
 
 #define host_cpu() host_user_cpu
 #define host_jiffies() (host_user_ns / HOST_USER_JIFFY_NS)

@@ -153,13 +153,20 @@ struct skb_shared_info {
 	unsigned short gso_segs; /* packets on the wire, if it is segmented or was merged; otherwise 0 */
 } CORE;
 
+struct inet_sock {
+	struct sock sk;
+	__be16 inet_sport;
+} CORE;
+
 struct inet_connection_sock {
+	struct inet_sock icsk_inet;
 	struct {
 		u32 lrcvtime; /* jiffies: of the last data that was in order */
 	} icsk_ack;
 } CORE;
 
 struct tcp_sock {
+	struct inet_connection_sock inet_conn;
 	u32 segs_in;
 	u32 segs_out;
 	u64 bytes_received;

@@ -25,9 +25,6 @@
  *   add          obs_add             an amount of the present moment; obs_add_any: an amount that may be 0
  *                obs_add_since       an amount that was used evenly since a moment
  *                obs_add_ago         an amount that was used a number of slides ago
- *                obs_add_known       an amount of the present moment; orders where that is little work, otherwise obs_order()
- *                                    orders later
- *                obs_add_late        an amount that was used about the time of the object's latest push; then obs_to_now
  *                obs_add_unranked    adds to a window that no table ranks, and to the total
  *                obs_refuse          an amount of some object is lost for lack of memory. The bound of the amount goes to the
  *                                    proof alone (T6); obs_refuse_for: for another cause
@@ -259,28 +256,6 @@ TS_INLINE void obs_order_next(struct obs *x, u32 table)
 		ts_write(((struct ts_count *)w)->ordered, 0);
 	else
 		ts_write(((struct ts_window *)w)->ordered, 0);
-}
-
-/*
- * Add both parts at once, whatever the delay. Orders where that is little work, unless obs_order() will order the object anyway
- * (`left`, a bit for each table). Returns the table's bit where the object is not ordered: the caller has to call obs_order()
- * before the table is read. The cursor must have an object.
- */
-TS_INLINE u32 obs_add_known(struct obs *x, u32 table, u32 left, u64 part0, u64 part1)
-{
-	void *w = (char *)x->object + obs_at(x->number, table);
-	struct ts_table *t = obs_table(x->bank, table);
-	struct ts_tick *tick = &x->bank->tick[table];
-	ts_view view = obs_view(x->number, table);
-	int claimed = x->claimed && !(left & 1U << table), ordered;
-
-	if (!x->config[table].enabled)
-		return 0;
-	if (obs_type(x->number, table) == TS_STATIC)
-		ordered = ts_push_static_known(t, tick, view, claimed, x->object->self, x->id, w, part0, part1);
-	else
-		ordered = ts_push_known(t, tick, view, claimed, x->object->self, x->id, w, part0, part1);
-	return ordered ? 0 : 1U << table;
 }
 
 /* Order the object by the value of its earlier pushes, whatever the delay. Orders also in a table that was switched off since:

@@ -3,40 +3,6 @@
 #ifndef TOPSTAT_OBS_PAST_H
 #define TOPSTAT_OBS_PAST_H
 
-/* Whether a moment (jiffies, 32 bits) is before the beginning of the previous slide. For dynamic tables. */
-TS_INLINE int obs_is_late(const struct obs *x, u32 table, u32 jiffies)
-{
-	const struct ts_tick *tick = &x->bank->tick[table];
-
-	return !x->config[table].precise && (int)(jiffies - (u32)(tick->start - (tick->end - tick->start))) < 0;
-}
-
-/*
- * Add an amount that was used about the time of the object's latest push. No slide begins in the object's window, so the amount
- * counts to the slide of that push. The total counts it from `since` on. The caller adds it before all amounts of the present
- * moment. For dynamic tables.
- */
-TS_INLINE void obs_add_late(struct obs *x, u32 table, u32 part, u64 amount, u64 since)
-{
-	struct ts_window *w = (void *)((char *)x->object + obs_at(x->number, table));
-	struct ts_tick *tick = &x->bank->tick[table];
-
-	if (!amount || !x->config[table].enabled)
-		return;
-	ts_window_spread(&obs_table(x->bank, table)->total, tick, since, amount, part);
-	ts_add(&w->sum[part & 1], amount);
-}
-
-/* The amounts that obs_add_late() adds after this call count to the present slide. Does not order. For dynamic tables. */
-TS_INLINE void obs_to_now(struct obs *x, u32 table)
-{
-	struct ts_window *w = (void *)((char *)x->object + obs_at(x->number, table));
-	struct ts_tick *tick = &x->bank->tick[table];
-
-	if (x->config[table].enabled && ts_read(w->slide) != tick->slide)
-		ts_window_begin(w, tick);
-}
-
 /* The moment `ns` ago, on a table's clock. `jiffies`: the jiffies of that moment. */
 TS_INLINE u64 obs_since(const struct obs *x, u32 table, u64 jiffies, u64 ns)
 {

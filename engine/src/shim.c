@@ -211,18 +211,6 @@ u64 topstat_push_static(struct ts_table *t, const struct ts_tick *tick, const st
 	return ts_push_static(t, tick, c, view, claimed, obj, id, w, part, amount);
 }
 
-int topstat_push_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
-		       struct ts_window *w, u64 amount0, u64 amount1)
-{
-	return ts_push_known(t, tick, view, claimed, obj, id, w, amount0, amount1);
-}
-
-int topstat_push_static_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
-			      struct ts_count *w, u64 amount0, u64 amount1)
-{
-	return ts_push_static_known(t, tick, view, claimed, obj, id, w, amount0, amount1);
-}
-
 void topstat_order_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
 			  struct ts_window *w)
 {

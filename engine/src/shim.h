@@ -93,10 +93,6 @@ u64 topstat_push(struct ts_table *t, const struct ts_tick *tick, const struct ts
 		 int claimed, u64 obj, u64 id, struct ts_window *w, u32 part, u64 amount);
 u64 topstat_push_static(struct ts_table *t, const struct ts_tick *tick, const struct ts_config *c, ts_view view,
 			int claimed, u64 obj, u64 id, struct ts_count *w, u32 part, u64 amount);
-int topstat_push_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
-		       struct ts_window *w, u64 amount0, u64 amount1);
-int topstat_push_static_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
-			      struct ts_count *w, u64 amount0, u64 amount1);
 void topstat_order_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
 			  struct ts_window *w);
 void topstat_order_static_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj,

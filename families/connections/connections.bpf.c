@@ -12,7 +12,7 @@
 #include "observe/process.bpf.h"
 #include "observe/sock.bpf.h"
 #include "observe/stream.bpf.h"
-#include "observe/tcp.bpf.h"
+#include "observe/tcp.h"
 #include "families/connections/connections.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -24,10 +24,6 @@ enum { EPIPE_ = 32, ECONNRESET_ = 104, ETIMEDOUT_ = 110, ECONNREFUSED_ = 111 };
 
 struct sock___error {
 	int sk_err;
-} CORE;
-
-struct inet_sock {
-	__be16 inet_sport;
 } CORE;
 
 struct minmax_sample {
@@ -96,7 +92,7 @@ static __always_inline void connection_totals(struct connections_event *e, struc
 	e->rtt_min_us = 0;
 	if (!tp)
 		return;
-	e->rx_bytes = tcp_received(sk, tp, 1);
+	e->rx_bytes = tcp_payload(sk, tp, 1);
 	e->resent_bytes = more->bytes_retrans;
 	e->tx_bytes = tp->bytes_sent - e->resent_bytes;
 	e->rx_segments = tp->segs_in;

@@ -8,13 +8,13 @@ use topstat_kernel::family::{Build, BuildKind, Builds, Entries, Keeps, MapSize, 
 use topstat_kernel::hooks::Hook;
 use topstat_kernel::report::{Check, Outcome};
 
-/// The times at which tables of TCP were switched on: see `peek.bpf.h`.
+/// The times at which tables of TCP were switched on: see `peek.h`.
 const SINCE: &str = ".data.since";
 /// The part of a slide in which a connection makes one record.
 const CELL: &str = ".data.cell";
 /// The number of connections whose owner is not known yet.
 const UNSURE: &str = ".data.unsure";
-/// Maps of the state: see `list.bpf.h`, `peek.bpf.h`, `inet.bpf.c`, `settle.bpf.c`, and `keep.h` of the engine.
+/// Maps of the state: see `list.bpf.h`, `cell.h`, `peek.h`, `inet.bpf.c`, `settle.h`, and `keep.h` of the engine.
 const MAPS: [&str; 11] = [
     "active",
     "guests",

@@ -4,7 +4,6 @@
 #define TOPSTAT_INET_BPF_H
 
 #define TS_KEEPS /* closed connections */
-#define INET_RECORDS /* connections are counted by TCP: see counted.h */
 
 #include "observe/kernel.h"
 
@@ -17,22 +16,15 @@ static __always_inline u64 inet_id_now(u64 obj);
 #define ts_id_now(obj, view) inet_id_now(obj)
 #endif
 
-/* The windows of connections are made of records (peek.bpf.h). */
 struct ts_window;
 int inet_peek(struct ts_window *w, u64 obj, u32 at);
 u64 inet_most(u64 obj, u32 at);
-#define ts_object_peek(w, obj, view)                                                      \
-	(inet_is_records_at(ts_view_window(view)) ? inet_peek((w), (obj), ts_view_window(view)) : \
-						    ts_window_peek((w), (obj) + ts_view_window(view)))
-#define ts_object_most(tick, obj, view)                                             \
-	(inet_is_records_at(ts_view_window(view)) ? inet_most((obj), ts_view_window(view)) : \
-						    ts_window_most(tick, obj, view))
-#define inet_is_records_at(at) ((at) & 7)
 
+#include "view.h"
 #include "observe/host.h"
 #include "inet.h"
 #include "life.bpf.h"
 #include "about.bpf.h"
-#include "peek.bpf.h"
+#include "peek.h"
 
 #endif /* TOPSTAT_INET_BPF_H */

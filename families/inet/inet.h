@@ -137,7 +137,7 @@ struct inet_object {
 	struct ts_object object;
 	union {
 		u64 quiet; /* UDP: see ts_quiet() */
-		u64 listed; /* TCP: see list.bpf.h */
+		u64 listed; /* TCP: see guest.h */
 	};
 	u32 pad;
 	u8 sample; /* enum inet_sample */

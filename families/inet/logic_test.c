@@ -15,12 +15,12 @@ struct test_socket {
 	u32 sample;
 	u32 listens;
 	u32 closed;
-	u64 packets, bytes, resent; /* pushed to its object */
+	u64 packets, bytes; /* pushed to its object */
 	u64 cookie; /* 0: none yet */
 };
 
 static struct test_socket sockets[SOCKETS];
-static u64 packets[INET_SAMPLES], bytes[INET_SAMPLES], resent[INET_SAMPLES];
+static u64 packets[INET_SAMPLES], bytes[INET_SAMPLES];
 static u64 refused_packets[INET_SAMPLES], refused_bytes[INET_SAMPLES];
 static u64 next_cookie, cookie_step;
 
@@ -74,17 +74,6 @@ static struct inet_object *object_of(struct test_socket *s)
 	struct inet_object *o = host_of(objects, sk, s);
 
 	return o && inet_object_is_own(o) && o->object.id ? o : NULL;
-}
-
-static void send_again(struct test_socket *s, struct inet_object *o, u32 segments)
-{
-	struct inet_difference d = { .resent = segments, .last = host_jiffies() };
-	u32 left = inet_push_difference(o, &d, 0, 0);
-
-	if (left)
-		inet_order(o, left);
-	s->resent += segments;
-	resent[s->sample] += segments;
 }
 
 /* Count a datagram, as the hooks do (packet.bpf.h). */
@@ -241,102 +230,6 @@ static void test_takes(void)
 			  (unsigned long long)counted[k]);
 }
 
-/*
- * Hooks of any CPU push differences, and leave objects that have no place in a full table to the next reader, which orders them
- * on its own CPU. After that each object has its row, or is no larger than the largest object without a row.
- */
-#define CROWD (2 * HOST_USER_ENTRIES)
-
-static void test_order_of_crowd(u32 number, u32 table, const struct inet_object *o)
-{
-	const struct ts_window *w = &o->window[table < INET_BYTES ? table : 0];
-	u64 value = table == INET_BYTES ? o->bytes.sum[0] + o->bytes.sum[1] : test_value(number, table, w), row = 0;
-
-	if (value > test_missed(number, table))
-		TEST_WANT(test_row(number, table, o->object.id, &row) && row == value,
-			  "table %u: the row of %llu has %llu", table, (unsigned long long)value, (unsigned long long)row);
-}
-
-static void test_crowd(void)
-{
-	static struct inet_object crowd[CROWD];
-	u32 left[CROWD] = {}, i, table, step, steps = 20 + test_random(200), sample = INET_TCP_V6;
-
-	memset(crowd, 0, sizeof(crowd));
-	for (i = 0; i < CROWD; i++) {
-		inet_object_init(&crowd[i], 1 + i, NULL);
-		inet_object_begin(&crowd[i], sample, 1000 + i);
-	}
-	for (step = 0; step < steps; step++) {
-		struct inet_difference d = {};
-
-		test_time_passes(test_random(1 << test_random(26)));
-		host_user_cpu = test_random(HOST_USER_CPUS);
-		i = test_random(CROWD);
-		d.segments[test_random(2)] = 1 + test_random(9);
-		d.bytes[test_random(2)] = test_once_in(3) ? 0 : test_random(3000);
-		d.resent = test_once_in(9);
-		d.since = d.last = host_jiffies() - test_random(3);
-		left[i] |= inet_push_difference(&crowd[i], &d, 1, test_once_in(4) ? ~0U : left[i]);
-		if (!test_once_in(8))
-			continue;
-		for (i = 0; i < CROWD; i++) {
-			if (left[i])
-				TEST_WANT(inet_order(&crowd[i], left[i]), "nobody has the claim");
-			left[i] = 0;
-		}
-		for (i = 0; i < CROWD; i++)
-			for (table = 0; table < INET_TABLES; table++)
-				test_order_of_crowd(sample, table, &crowd[i]);
-	}
-	for (i = 0; i < CROWD; i++)
-		inet_object_end(&crowd[i]);
-	for (table = 0; table < INET_TABLES; table++)
-		for (i = 0; i < HOST_USER_CPUS; i++) {
-			struct ts_table *t = obs_table(host_bank(i, sample), table);
-
-			memset(&t->total, 0, sizeof(t->total));
-		}
-	census[sample] = (struct ts_census){};
-}
-
-/*
- * A connection is looked at when a segment has arrived whose payload it has not counted yet. Later segments of the same moment
- * count to this moment, however late they are pushed: bursts, each with a silence after it, leave the period one by one.
- */
-static void test_bursts(void)
-{
-	static struct inet_object object;
-	u32 sample = INET_TCP_V4, burst, bytes = 0, before, since = 0, i;
-	struct inet_object *o = &object;
-
-	memset(o, 0, sizeof(*o));
-	inet_object_init(o, 1, NULL);
-	inet_object_begin(o, sample, 1000);
-	for (burst = 0; burst < 20; burst++) {
-		struct inet_difference d = { .segments = { 1 + (burst ? 10 : 0), 0 }, .bytes = { bytes, 0 } };
-
-		d.since = d.last = burst ? since : host_jiffies();
-		since = host_jiffies();
-		before = bytes;
-		inet_order(o, inet_push_difference(o, &d, 1, 0));
-		/*
-		 * A burst is in the period at its end, and out of it after twice the pause: the period has 200 ms, and one slide
-		 * more at most.
-		 */
-		if (burst > 1)
-			TEST_WANT(test_value(sample, INET_BPS, &o->window[INET_BPS]) == before,
-				  "burst %u: %llu, not %u", burst,
-				  (unsigned long long)test_value(sample, INET_BPS, &o->window[INET_BPS]), before);
-		bytes = 1 + test_random(5000);
-		test_time_passes(130000000);
-	}
-	inet_object_end(o);
-	for (i = 0; i < INET_TABLES; i++)
-		memset(&obs_table(host_bank(host_user_cpu, sample), i)->total, 0, sizeof(struct ts_window));
-	census[sample] = (struct ts_census){};
-}
-
 /* The accepted socket gets a copy of the listener's storage. */
 static void accept_socket(struct test_socket *listener, struct test_socket *s)
 {
@@ -365,7 +258,6 @@ static void compare(void)
 		sum = o->bytes.sum[INET_RX] + o->bytes.sum[INET_TX];
 		TEST_WANT(sum == s->bytes, "socket %u: %llu bytes, not %llu", i, (unsigned long long)sum,
 			  (unsigned long long)s->bytes);
-		TEST_WANT(o->window[INET_RETRANS].sum[INET_TX] == s->resent, "socket %u: segments sent again", i);
 		if (settings.config[s->sample][INET_PPS].delay)
 			continue;
 		value = test_value(s->sample, INET_PPS, &o->window[INET_PPS]);
@@ -378,7 +270,6 @@ static void compare(void)
 		TEST_WANT(test_total(sample, INET_PPS) == packets[sample], "sample %u: packets in total", sample);
 		TEST_WANT(test_total(sample, INET_BPS) == bytes[sample], "sample %u: bytes in total", sample);
 		TEST_WANT(test_total(sample, INET_BYTES) == bytes[sample], "sample %u: bytes ever", sample);
-		TEST_WANT(test_total(sample, INET_RETRANS) == resent[sample], "sample %u: sent again", sample);
 		TEST_WANT(test_refused(sample, INET_PPS) == refused_packets[sample], "sample %u: refused", sample);
 		TEST_WANT(test_refused(sample, INET_BYTES) == refused_bytes[sample], "sample %u: refused bytes", sample);
 	}
@@ -396,7 +287,7 @@ static void use_again(struct test_socket *s)
 		inet_object_reset(o);
 	}
 	s->closed = 0;
-	s->packets = s->bytes = s->resent = 0;
+	s->packets = s->bytes = 0;
 }
 
 /* The id marks a kernel's own socket, and no other one, whichever way the kernel has counted the cookie. */
@@ -425,7 +316,6 @@ TEST(inet)
 	memset(&objects, 0, sizeof(objects));
 	memset(packets, 0, sizeof(packets));
 	memset(bytes, 0, sizeof(bytes));
-	memset(resent, 0, sizeof(resent));
 	memset(refused_packets, 0, sizeof(refused_packets));
 	memset(refused_bytes, 0, sizeof(refused_bytes));
 	/* Cookies are counted up; or down from 2^64, as the kernel does if an interrupt makes a socket while it counts. */
@@ -437,8 +327,6 @@ TEST(inet)
 	for (sample = 0; sample < INET_SAMPLES; sample++)
 		for (table = 0; table < INET_TABLES; table++)
 			test_configure(sample, table, obs_type(sample, table), 200, delay);
-	test_crowd();
-	test_bursts();
 	for (i = 0; i < SOCKETS; i++) {
 		sockets[i].sample = test_random(INET_SAMPLES);
 		sockets[i].listens = test_once_in(4);
@@ -446,7 +334,6 @@ TEST(inet)
 	for (i = 0; i < steps; i++) {
 		struct test_socket *s = &sockets[test_random(SOCKETS)];
 		struct test_socket *listener = &sockets[test_random(SOCKETS)];
-		struct inet_object *o = object_of(s);
 
 		test_time_passes(test_random(1 << test_random(27)));
 		host_user_cpu = test_random(HOST_USER_CPUS);
@@ -457,8 +344,6 @@ TEST(inet)
 				close_socket(s);
 		} else if (test_once_in(10) && listener->listens && s->closed && !object_of(s) && listener != s) {
 			accept_socket(listener, s);
-		} else if (test_once_in(5) && o) {
-			send_again(s, o, test_random(4));
 		} else if (test_once_in(3)) {
 			packets_at_once(s);
 		} else {

@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * topstat_tcp.ko: samples tcp_v4 and tcp_v6 in the kernel module, with the tables of the eBPF observer.
+ * topstat_tcp.ko: samples tcp_v4 and tcp_v6 in the kernel module, with the tables of the eBPF observer, and by its rules (counted.h): hooks
+ * copy TCP's counters into the connection's ring of records (record.h), at the first segment that it receives in a cell (tcp_probe,
+ * before TCP processes the segment), and when it begins, closes or retransmits. Readers do the rest (settle.h). So rows equal TCP_INFO
+ * at that moment, also for half-closed connections, which tcp_probe does not see.
  *
- * TCP counts its segments and bytes itself. A look pushes the growth of a connection's counters since the last look, for both
- * directions at once (logic.h). A connection is looked at when it has received a segment (tcp_probe, before TCP processes the
- * segment), when it begins, closes or retransmits. It is looked at only once in a delay, or in a jiffy: its own stamps of the
- * last reception show whether a look is due, so nothing else is read before. A snapshot first looks at all connections, and
- * orders those for which hooks have found a table full. So rows equal TCP_INFO at that moment, also for half-closed connections,
- * which tcp_probe does not see.
- *
- *   KC1 A look claims the object, with preemption off. A hook that finds it claimed skips its look: the counters go on, and the
- *       next look finds the difference. Only a connection's last look and a snapshot's look wait.
- *   KC2 Amounts that a connection has counted before its first look are not pushed, unless the connection is known from its
- *       beginning.
- *   KC3 A connection without an object, for want of memory or room, is pushed to the total when it closes, and refused (T6).
+ *   KC1 A hook has the connection's lock, and preemption is off. One reader settles at a time.
+ *   KC2 Amounts that a connection has counted before it was found are not counted, unless it is known from its beginning.
+ *   KC3 A connection without an object, for want of memory or room, is added to the total when it closes, and refused (T6).
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/net.h>
 #include <linux/pid_namespace.h>
 #include <linux/sched/task.h>
@@ -28,8 +23,14 @@
 #include <net/tcp.h>
 #include <trace/events/sock.h>
 #include <trace/events/tcp.h>
-#include "logic.h"
-#include "observe/stamp.h"
+
+struct ts_window;
+static int inet_peek(struct ts_window *w, u64 obj, u32 at);
+static u64 inet_most(u64 obj, u32 at);
+
+#include "view.h"
+#include "counted.h"
+#include "cell.h"
 #include "topstat_hooks.h"
 #include "topstat_observer.h"
 #include "topstat_observer_compat.h"
@@ -38,19 +39,9 @@ static unsigned int top = TS_TOP_DEFAULT;
 module_param(top, uint, 0444);
 MODULE_PARM_DESC(top, "rows of each table, 1 to 1024 (default: 128)");
 
-/* TCP's counters. */
-struct tcp_counts {
-	u32 packets[TS_PARTS];
-	u64 bytes[TS_PARTS];
-	u32 resent;
-};
-
+/* In the storage `objects`. */
 struct tcp_object {
 	struct inet_object o; /* see logic.h */
-	u64 claim; /* KC1; its holder owns the fields below */
-	struct tcp_counts seen; /* the pushed amounts */
-	u32 looked; /* jiffies: the last look */
-	u32 left; /* the tables, by bit, in which it is not ordered since its last push */
 	u32 sure; /* OW3 in owner.kmod.h */
 	u32 unseen; /* OW2 */
 };
@@ -84,16 +75,24 @@ static bool is_tcp(const struct sock *sk)
 }
 
 #include "owner.kmod.h"
-#include "look.kmod.h"
+
+static void inet_begin(struct sock *sk, struct inet_object *o)
+{
+	inet_object_begin(o, o->sample, atomic64_inc_return(&ids));
+}
+
+#include "listed.h"
+#include "record.h"
+#include "settle.h"
 
 /*
- * The connection's object, made if there is none. `new`: the connection begins just now, and all its amounts are pushed (KC2).
+ * The connection's object, made if there is none. `new`: the connection begins just now, and all its amounts are counted (KC2).
  * `told`: the caller calls set_owner() at once.
  */
 static struct tcp_object *tcp_make(struct sock *sk, bool new, bool told)
 {
 	struct tcp_object *t = tcp_of(sk);
-	u32 sample = tcp_sample(sk);
+	struct records_counts now;
 
 	if (t)
 		return t;
@@ -102,87 +101,40 @@ static struct tcp_object *tcp_make(struct sock *sk, bool new, bool told)
 		WRITE_ONCE(refused, true);
 		return NULL;
 	}
-	/* Another CPU may have made the storage and not initialised it yet: it has no id then, and is not looked at. */
+	/* Another CPU may have made the storage and not initialised it yet: it has no address then, and gets no record. */
 	if (inet_object_is_own(&t->o))
 		return t;
-	if (!inet_object_init(&t->o, (u64)(unsigned long)sk, NULL))
+	if (!new)
+		tcp_counts(&now, sk, tcp_sk(sk), 1); /* perhaps with a FIN's byte, which is then not counted */
+	t->o.sample = tcp_sample(sk);
+	if (!inet_object_init(&t->o, (u64)(unsigned long)sk, new ? NULL : &now))
 		return NULL;
 	owner_unknown(t, told);
-	if (!new)
-		tcp_count(sk, &t->seen, true); /* perhaps with a FIN's byte, which is then not counted */
-	t->looked = (u32)jiffies;
-	inet_object_begin(&t->o, sample, atomic64_inc_return(&ids));
 	return t;
 }
 
 static void tcp_end(struct sock *sk)
 {
 	struct tcp_object *t = tcp_of(sk);
-	struct tcp_counts now = {};
+	struct records_counts now;
 	u32 sample = tcp_sample(sk);
 
 	if (!t) {
 		if (!READ_ONCE(refused)) /* the connection closed before the module was loaded */
 			return;
-		tcp_count(sk, &now, true);
+		tcp_counts(&now, sk, tcp_sk(sk), 1);
 		inet_count_total(sample, INET_RX, now.packets[INET_RX], now.bytes[INET_RX], 1);
 		inet_count_total(sample, INET_TX, now.packets[INET_TX], now.bytes[INET_TX], 1);
 		return;
 	}
-	/*
-	 * The last look must not be skipped. The socket is locked, so only a snapshot on another CPU can hold the claim: with
-	 * softirqs off, for one look. A holder of the claim that finds an id has a socket that is not closed.
-	 */
-	while (!ts_claim(&t->claim))
-		cpu_relax();
-	look_claimed(sk, t, 0, true);
+	ts_write(t->o.life, t->o.life | 1);
+	smp_wmb(); /* pairs with inet_take_all(): before the socket's memory is used again */
+	if (t->o.object.id)
+		inet_finish(sk, tcp_sk(sk), &t->o);
 	inet_object_end(&t->o);
-	ts_release(&t->claim);
 	is_surely(t);
+	host_storage_free(&rings.storage, sk);
 	host_storage_free(&objects.storage, sk);
-}
-
-/*
- * The current cell, in jiffies: its end, and its beginning << 32; in one word, so that a CPU never sees one without the other.
- * Each connection that receives a segment is looked at once in a cell.
- */
-static u64 cell;
-
-/* So far in the future begins a cell in which every segment is due (stamp_is_before()). */
-#define ALWAYS_DUE 0x40000000
-
-/* With a precise clock every segment is looked at. Several CPUs may find that a new cell has begun, and write the same value. */
-static noinline u64 cell_begin(u32 now)
-{
-	u32 length = msecs_to_jiffies(INET_CELL_MS), start = now + ALWAYS_DUE, until = now + length, sample, table;
-	u64 word;
-
-	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
-		for (table = 0; table < INET_TABLES; table++) {
-			const struct ts_config *c = &settings.config[sample][table];
-			/* Windows do not tell moments within a jiffy apart. */
-			u32 delay = READ_ONCE(c->precise) ? 0 : max(READ_ONCE(c->delay), 1U);
-
-			if (READ_ONCE(c->enabled))
-				length = min(length, delay);
-		}
-	}
-	if (length) {
-		start = now - now % length;
-		until = start + length;
-	}
-	word = (u64)start << 32 | until;
-	ts_write(cell, word);
-	return word;
-}
-
-/* Whether this is the first segment that the connection receives in this cell. */
-static bool is_due(const struct sock *sk, u64 word, u32 now)
-{
-	u32 start = word >> 32;
-
-	return stamp_is_before(tcp_sk(sk)->rcv_tstamp, start, now) &&
-	       stamp_is_before(inet_csk(sk)->icsk_ack.lrcvtime, start, now);
 }
 
 #ifdef HAVE_TCP_PROBE_CONST
@@ -201,25 +153,14 @@ static noinline void tcp_received_due(struct sock *sk)
 	if (unlikely(!t))
 		t = tcp_make(sk, false, false);
 	if (t)
-		tcp_look(sk, t, 1);
+		inet_record(sk, tcp_sk(sk), &t->o, 1, 0);
 	preempt_enable_notrace();
 }
 
-static noinline void tcp_received_anew(struct sock *sk, u32 now)
-{
-	if (is_due(sk, cell_begin(now), now))
-		tcp_received_due(sk);
-}
-
-/* Mostly a look is not due: so no register is saved before that is known. */
+/* Mostly no record is due: so no register is saved before that is known. */
 static void tcp_received(void *data, struct sock *sk, PROBE_CONST struct sk_buff *skb)
 {
-	u64 word = ts_read(cell);
-	u32 now = (u32)jiffies;
-
-	if (unlikely((s32)(now - (u32)word) >= 0))
-		tcp_received_anew(sk, now);
-	else if (is_due(sk, word, now))
+	if (inet_is_due(tcp_sk(sk)))
 		tcp_received_due(sk);
 }
 
@@ -239,11 +180,11 @@ static void tcp_state(void *data, const struct sock *const_sk, const int from, c
 		if (t && opens)
 			set_owner(t, current);
 		if (t)
-			tcp_look(sk, t, 0);
+			inet_record(sk, tcp_sk(sk), &t->o, 0, 0);
 	} else if (from == TCP_ESTABLISHED) { /* tcp_probe does not see it any more */
 		t = tcp_of(sk);
 		if (t)
-			tcp_look(sk, t, 0);
+			inet_record(sk, tcp_sk(sk), &t->o, 0, 0);
 	}
 	preempt_enable_notrace();
 }
@@ -258,17 +199,18 @@ static void tcp_destroyed(void *data, struct sock *sk)
 }
 
 #ifdef HAVE_TCP_RETRANSMIT_ERR
-static void tcp_resent(void *data, const struct sock *sk, const struct sk_buff *skb, int err)
+static void tcp_resent(void *data, const struct sock *const_sk, const struct sk_buff *skb, int err)
 #else
-static void tcp_resent(void *data, const struct sock *sk, const struct sk_buff *skb)
+static void tcp_resent(void *data, const struct sock *const_sk, const struct sk_buff *skb)
 #endif
 {
+	struct sock *sk = (struct sock *)const_sk;
 	struct tcp_object *t;
 
 	preempt_disable_notrace();
 	t = tcp_of(sk);
 	if (t)
-		tcp_look(sk, t, 0);
+		inet_record(sk, tcp_sk(sk), &t->o, 0, 1);
 	preempt_enable_notrace();
 }
 
@@ -290,35 +232,72 @@ static int adopt(const void *task, struct file *file, unsigned int fd)
 		return 0;
 	preempt_disable();
 	t = tcp_make(sk, false, true);
-	if (t)
+	if (t) {
 		set_owner(t, (struct task_struct *)task);
+		/* A silent connection is due when it speaks again. */
+		if (!(ts_read(t->o.listed) & INET_ON_LIST) && !inet_is_silent(sk, tcp_sk(sk)))
+			inet_list(sk, tcp_sk(sk), &t->o);
+	}
 	preempt_enable();
 	return 0;
 }
 
-/* Before a snapshot: push all growth, and order. Half-closed connections are seen only here. */
+static DEFINE_MUTEX(settling_lock); /* KC1 */
+
+/* Before a snapshot, and before a setting is changed. */
 static void settle_all(u32 sample)
 {
+	struct inet_settling *s = inet_settling();
 	struct host_stored *item;
-	struct tcp_object *t;
+	struct inet_object *o;
+	struct sock *sk;
 	int bucket;
 
+	mutex_lock(&settling_lock);
 	for (bucket = 0; bucket < HASH_SIZE(objects.storage.items); bucket++) {
 		if (hlist_empty(&objects.storage.items[bucket]))
 			continue;
 		rcu_read_lock();
 		local_bh_disable();
-		preempt_disable(); /* KC1, also where softirqs may be preempted */
+		preempt_disable(); /* the claim of this CPU's bank, also where softirqs may be preempted */
 		hlist_for_each_entry_rcu(item, &objects.storage.items[bucket], head.node) {
-			t = (void *)item->stored;
-			if (t->o.sample == sample && ts_read(t->o.object.id))
-				tcp_settle(item->head.owner, t);
+			o = (void *)item->stored;
+			sk = (struct sock *)item->head.owner;
+			if (o->sample == sample && inet_object_is_own(o) && !inet_is_dead(o) && ts_read(o->listed) & INET_ON_LIST)
+				inet_settle_one(s, sk, tcp_sk(sk), o);
 		}
 		preempt_enable();
 		local_bh_enable();
 		rcu_read_unlock();
 		cond_resched();
 	}
+	moment.jiffies = get_jiffies_64();
+	moment.ns = ts_precise();
+	preempt_disable();
+	inet_now(s);
+	inet_flush(s);
+	preempt_enable();
+	mutex_unlock(&settling_lock);
+}
+
+/* The state was settled just before (R4, R5). */
+static void table_begins(u32 bank, u32 table, const struct ts_config *to)
+{
+	u32 other;
+
+	if (table >= RECORDS_TABLES)
+		return;
+	WRITE_ONCE(since.at[bank][table], to->precise ? moment.ns : moment.jiffies);
+	for (other = 0; other < RECORDS_TABLES; other++)
+		if (other != table && settings.config[bank][other].enabled)
+			return;
+	WRITE_ONCE(since.at[bank][INET_BYTES], moment.jiffies); /* all records are from before */
+}
+
+/* Cells are computed anew. */
+static void settings_changed(void)
+{
+	ts_write(cell, 0);
 }
 
 static void describe(u64 object, u64 id, struct topstat_row *row)
@@ -384,6 +363,7 @@ static struct topstat_engine engine = {
 	.settings = &settings.all,
 	.shape = &constants.shape,
 	.view = view,
+	.row = host_section_row,
 };
 
 #define OBSERVED(sample, called)                                                                                     \
@@ -391,7 +371,8 @@ static struct topstat_engine engine = {
 		.info = { .name = called, .columns = columns, .column_count = ARRAY_SIZE(columns), \
 			  .parts = { "rx", "tx" } },                                                                 \
 		.engine = &engine, .bank = sample, .census = &census[sample], .describe = describe,                  \
-		.settle_all = settle_all, .has_opaque = true,                                                        \
+		.settle_all = settle_all, .begins = table_begins, .changed = settings_changed,                       \
+		.has_opaque = true,                                                                                  \
 	}
 
 static const struct topstat_observed observed[] = {
@@ -434,6 +415,7 @@ static void give_back(void)
 {
 	unregister();
 	rcu_barrier();
+	host_storage_free_all(&rings.storage);
 	host_storage_free_all(&objects.storage);
 	host_banks_free();
 }
@@ -455,7 +437,6 @@ static int __init observer_init(void)
 	error = register_all();
 	if (error)
 		goto fail;
-	cell_begin((u32)jiffies);
 	error = owners_begin();
 	if (error)
 		goto fail;

@@ -6,7 +6,7 @@
 #include "logic.h"
 #include "../inet/guest.h"
 #include "observe/process.bpf.h"
-#include "observe/tcp.bpf.h"
+#include "observe/tcp.h"
 
 /* Tries of a reader, while a hook makes a record. */
 #define NET_READS 4

@@ -51,9 +51,9 @@ HOST_STORAGE(datagrams, sk, struct net_udp);
  */
 HOST_STORAGE(active, sk, u64);
 HOST_STORAGE(conns, sk, struct inet_object);
-HOST_LENT(struct inet_settings, lender);
-HOST_LENT(struct inet_since, lent_since);
-HOST_LENT(u64, lent_cell);
+HOST_SHARED(struct inet_settings, lender);
+HOST_SHARED(struct inet_since, lent_since);
+HOST_SHARED(u64, lent_cell);
 HOST_PER_CPU(batches, struct net_cpu);
 
 /* Connections whose last look failed because NET_LEVELS other looks were under way on that CPU. */

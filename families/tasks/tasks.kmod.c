@@ -278,6 +278,7 @@ static struct topstat_engine engine = {
 	.settings = &settings.all,
 	.shape = &constants.shape,
 	.view = view,
+	.row = host_section_row,
 };
 
 static const struct topstat_observed observed[] = {

@@ -29,9 +29,10 @@ static void take_section(void *arg)
 	struct ts_bank *bank = tt_bank(t, take->section->cpu);
 	struct ts_table *on = ts_bank_table(bank, t->number, t->stride);
 	u32 slot, mask = ts_view_mask(t->view);
+	const struct topstat_observed *observed = t->sample->observed;
 
 	take->error = -EAGAIN;
-	if (!take->only_read && t->sample->observed && t->sample->observed->settle && !t->sample->observed->settle())
+	if (!take->only_read && observed && observed->settle && !observed->settle())
 		return;
 	ts_section_begin(head, t->config, get_jiffies_64(), take->now);
 	if (!take->only_read && !ts_bank_enter(bank))
@@ -40,7 +41,10 @@ static void take_section(void *arg)
 	for (slot = 0; slot <= mask; slot++) {
 		struct tt_row *row = &take->section->rows[head->rows];
 
-		row->object = ts_section_row(head, on, slot, t->view, take->only_read, &row->head);
+		if (observed)
+			row->object = observed->engine->row(head, on, slot, t->view, take->only_read, &row->head);
+		else
+			row->object = ts_section_row(head, on, slot, t->view, take->only_read, &row->head);
 		if (row->object)
 			head->rows++;
 	}

@@ -117,6 +117,7 @@ static u32 next_epoch(u32 epoch)
  */
 int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 {
+	const struct topstat_observed *observed = t->sample->observed;
 	struct ts_config c = *t->config, *to = t->config;
 	u32 before = c.delay, was_enabled = c.enabled;
 	bool begins = !c.epoch;
@@ -132,6 +133,8 @@ int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 	c.switches = (v->enabled ? TS_SWITCH_TABLE : 0) | (t->sample->enabled ? TS_SWITCH_SAMPLE : 0) |
 		     (tt_enabled ? TS_SWITCH_ROOT : 0) | (v->sync ? TS_SWITCH_SYNC : 0);
 	c.enabled = (c.switches & TS_SWITCH_ALL) == TS_SWITCH_ALL;
+	if (observed && observed->begins && ((c.enabled && !was_enabled) || c.epoch != to->epoch))
+		observed->begins(observed->bank, t->number, &c);
 	WRITE_ONCE(to->enabled, c.enabled);
 	WRITE_ONCE(to->type, c.type);
 	WRITE_ONCE(to->precise, c.precise);
@@ -147,6 +150,8 @@ int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 	set_quiet(t->bank_config);
 	smp_wmb(); /* a CPU that sees the generation sees all of the settings */
 	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
+	if (observed && observed->changed)
+		observed->changed();
 	/* Objects have grown without being ordered, or do so from now on: see topstat_table_set_enabled(). */
 	if ((before && !c.delay) || (t->of && was_enabled != c.enabled && !begins))
 		tt_distrust(t);

@@ -10,7 +10,7 @@
 #include "topstat/section.h"
 
 /* The version of the engine's structures that observer and topstat.ko both use: it changes whenever these structures do. */
-#define TOPSTAT_ENGINE_ABI 2
+#define TOPSTAT_ENGINE_ABI 3
 
 /**
  * struct topstat_engine - the state of an observer, which HOST_STATE() of observe/host_kmod.h has made
@@ -21,6 +21,7 @@
  * @shape: the sizes that tables were made for
  * @banks: the banks of all CPUs, one behind the other
  * @view: returns a table's view, by which the table finds its window in an object
+ * @row: host_section_row() of the observer, which evaluates a slot of a table as the observer makes windows
  */
 struct topstat_engine {
 	u32 abi;
@@ -30,6 +31,8 @@ struct topstat_engine {
 	const struct ts_shape *shape;
 	void *banks;
 	ts_view (*view)(u32 bank, u32 table);
+	u64 (*row)(struct ts_section *section, struct ts_table *table, u32 slot, ts_view view, u32 read_only,
+		   struct ts_row *row);
 };
 
 /**
@@ -43,6 +46,9 @@ struct topstat_engine {
  * @settle_all: pushes the amounts that objects have used and that were not pushed yet, and orders objects that were not ordered
  *	when they were pushed to. Context: process context, before any CPU is read or a setting is changed. NULL: no amount or
  *	order is ever outstanding
+ * @begins: the table counts from now on, by the settings @to: it is switched on, or its period changes. Context: process context,
+ *	after @settle_all and before the settings change. NULL: the observer need not know
+ * @changed: settings have changed. Context: process context. NULL: the observer need not know
  * @settle: pushes the amounts that were used on this CPU and not pushed yet. Context: interrupts are off. NULL: no amount is ever
  *	outstanding. Returns false if this has interrupted another settling
  * @unranked: returns whether this table has a row that no table ranks, such as idle time, and the row's value; NULL: no table has
@@ -56,6 +62,8 @@ struct topstat_observed {
 	const struct ts_census *census;
 	void (*describe)(u64 object, u64 id, struct topstat_row *row);
 	void (*settle_all)(u32 bank);
+	void (*begins)(u32 bank, u32 table, const struct ts_config *to);
+	void (*changed)(void);
 	bool (*settle)(void);
 	bool (*unranked)(u32 table, const struct ts_tick *tick, u64 *value);
 	void (*unranked_describe)(struct topstat_row *row);

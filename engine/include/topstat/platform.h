@@ -184,6 +184,7 @@ typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
+typedef int32_t s32;
 typedef int64_t s64;
 
 #define TS_INLINE static inline __attribute__((always_inline, unused))
@@ -228,7 +229,7 @@ TS_INLINE int ts_cas32(u32 *p, u32 old, u32 new_value)
 extern __thread u64 ts_precise_now;
 #define ts_precise() ts_precise_now
 
-/* Objects of a test live in memory that stays mapped. All of them consist of words; the words are copied one by one. */
+/* Objects of a test live in memory that stays mapped. Words are copied one by one. */
 TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 {
 	const u64 *from = (const u64 *)(uintptr_t)addr;
@@ -237,6 +238,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 
 	for (i = 0; i < n / sizeof(u64); i++)
 		to[i] = ts_read(from[i]);
+	memcpy(&to[i], &from[i], n % sizeof(u64));
 	return 0;
 }
 

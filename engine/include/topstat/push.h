@@ -240,30 +240,6 @@ TS_INLINE u64 ts_push_static(struct ts_table *t, const struct ts_tick *tick, con
 }
 
 /*
- * Push both parts to a dynamic table, whatever the delay, and order the object where that is little work. `claimed`: the caller
- * has the claim, and has not already left the object to be ordered later. Returns 0 where the object is not ordered: the caller
- * has to order it before tables are read.
- */
-TS_INLINE int ts_push_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
-			    struct ts_window *w, u64 amount0, u64 amount1)
-{
-	ts_window_add_parts(&t->total, tick, amount0, amount1);
-	if (ts_unlikely(ts_read(w->slide) != tick->slide))
-		ts_window_begin(w, tick);
-	ts_window_add_parts(w, tick, amount0, amount1);
-	return claimed && ts_order_known(t, tick, obj, id, ts_window_now(w, tick), view, &w->slot);
-}
-
-/* As ts_push_known(), for a static table. */
-TS_INLINE int ts_push_static_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj,
-				   u64 id, struct ts_count *w, u64 amount0, u64 amount1)
-{
-	ts_push_static_quiet(t, w, 0, amount0);
-	ts_push_static_quiet(t, w, 1, amount1);
-	return claimed && ts_order_known(t, tick, obj, id, w->sum[0] + w->sum[1], view, &w->slot);
-}
-
-/*
  * The value of an object, without a push. The function does not begin the tick's slide in the window: a slide is spread from its
  * first push on (W1), and there is no push. Where a CPU is writing to the window because of a push, the slide has begun already.
  */

@@ -25,8 +25,6 @@
  *       is not put in.
  *   T4  key is the object's value at its latest evaluation: at a push on this CPU, or at a re-evaluation, which every entry gets
  *       at most once a slide. The key may be too large for a slide, when the object fades, but never too small.
- *       (An observer that pushes by ts_push_known() has to restore T4 and T5 before the table is read: until then an object
- *       that it has not ordered may be missing from the table, or its key may be too small.)
  *   T5  missed[] bounds the value of every object that is not in the table and was pushed on this CPU: at its latest push, no
  *       object of this kind was larger than the greatest missed[] of the last period. Hence the proof: rows that are at least
  *       that large are the true top.
@@ -342,24 +340,6 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		TS_COLD_CALL(ts_admit, t, tick, obj, id, value, view);
 	else
 		ts_crowd(t, tick, value, view);
-}
-
-/*
- * As ts_order(), where it is little work: the object is in the table and its node stays in place, or the table has room, so no
- * entry is evicted. Returns 0 otherwise: the object has to be ordered (ts_order()) before the table is read.
- */
-TS_INLINE int ts_order_known(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value, ts_view view,
-			     u8 *at)
-{
-	u32 mask = ts_view_mask(view);
-	int slot = ts_find_pushed(t, obj, at, mask);
-
-	if (slot > 0)
-		return ts_rekey_in_place(t, tick, slot - 1, id, value, mask);
-	if (slot || t->n > mask)
-		return 0;
-	TS_COLD_CALL(ts_admit, t, tick, obj, id, value, view);
-	return 1;
 }
 
 /* The claim was taken: the push is summed, its ordering is skipped. */

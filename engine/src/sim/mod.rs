@@ -8,7 +8,7 @@
 
 mod check;
 mod interleave;
-mod known;
+mod left;
 mod memory;
 mod snapshot;
 

@@ -51,7 +51,7 @@ impl Driver {
         for (table, settings) in setup.tables.iter().enumerate() {
             let Some((table_type, period, delay)) = *settings else { continue };
             engine.set_config(table, config(period, delay, table_type, true, EPOCH_MAX, setup.hz).unwrap());
-            facts[table].delayed = delay != 0 && !setup.known;
+            facts[table].delayed = delay != 0 && !setup.left;
         }
         let (last, left) = (BTreeMap::new(), vec![0; setup.objects]);
         Self { engine, model: Model::default(), facts, setup: setup.clone(), last, left, reader: 0 }
@@ -111,9 +111,8 @@ impl Driver {
         }
         match object {
             Some(_) if push.refused => self.engine.push_refused(cpu, push.part & 1, &push.amounts),
-            Some(object) if self.setup.known => {
-                let left = &mut self.left[object];
-                *left = self.engine.push_known(cpu, object, push.part & 1, &push.amounts, *left);
+            Some(object) if self.setup.left => {
+                self.left[object] |= self.engine.push_left(cpu, object, push.part & 1, &push.amounts);
             }
             Some(object) => {
                 let values = self.engine.push(cpu, object, push.part & 1, &push.amounts);
@@ -135,7 +134,7 @@ impl Driver {
             if facts.delayed {
                 facts.put_off = Some(now);
             }
-            facts.nested += u64::from(nested && !self.setup.known);
+            facts.nested += u64::from(nested && !self.setup.left);
             self.last.insert((table, id), (cpu, nested));
         }
     }
@@ -201,7 +200,7 @@ impl Driver {
         }
         let new = config(period_ms, delay_ms, table_type, enabled, epoch, self.setup.hz).unwrap();
         self.engine.set_config(table, new);
-        self.facts[table].delayed = delay_ms != 0 && !self.setup.known;
+        self.facts[table].delayed = delay_ms != 0 && !self.setup.left;
     }
 
     fn check_tables(&self, cpu: usize) {
@@ -315,7 +314,7 @@ impl Driver {
         let facts = &self.facts[table];
         assert!(snapshot.contended <= facts.nested);
         let undelayed = self.setup.tables[table].is_some_and(|(_, _, delay)| delay == 0);
-        if undelayed && facts.put_off.is_none() && !self.setup.known {
+        if undelayed && facts.put_off.is_none() && !self.setup.left {
             assert_eq!(snapshot.contended, facts.nested, "nested pushes are counted");
         }
         snapshot

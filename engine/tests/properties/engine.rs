@@ -63,7 +63,7 @@ fn setup(tables: impl Strategy<Value = Tables>) -> impl Strategy<Value = Setup> 
             hz,
             tables,
             quiet,
-            known: false,
+            left: false,
             keeps,
         },
     )
@@ -117,7 +117,7 @@ fn quiet_after_a_delay_in_other_units() {
         hz: 100,
         tables: [table, table, None, None],
         quiet: false,
-        known: false,
+        left: false,
         keeps: false,
     };
     let push = |object, amounts| Op::Push(0, PushOp { object: Some(object), refused: false, part: 0, amounts });
@@ -151,7 +151,7 @@ proptest! {
     /// As `exact`, where pushes leave objects to readers, which order them on any CPU before they read.
     #[test]
     fn exact_when_left(setup in setup(undelayed()), ops in prop::collection::vec(op(false), 1..250)) {
-        Driver::run(&Setup { known: true, ..setup }, &ops);
+        Driver::run(&Setup { left: true, ..setup }, &ops);
     }
 
     /// A reader orders an object that was left to it, and the object's first push in that slide comes later: the slide is spread
@@ -164,17 +164,16 @@ proptest! {
         amount in 1u64..1 << 40,
     ) {
         let setup = Setup {
-            cpus: 2, top: 1, objects: 2, hz, quiet: false, known: true, keeps: false,
+            cpus: 2, top: 1, objects: 2, hz, quiet: false, left: true, keeps: false,
             tables: [Some((TS_DYNAMIC, period, 0)), None, None, None],
         };
         let wait = |permille: u64| Op::Wait(u64::from(period) * 1000 * permille);
-        // A push that interrupts another push leaves its object to a reader.
         let push = |amount| {
             let push = PushOp { object: Some(0), refused: false, part: 0, amounts: [amount, 0, 0, 0] };
             Op::Nested(0, vec![push], None)
         };
-        let [before, left, ordered] = permille;
-        let mut ops = vec![wait(before), push(1), wait(left), Op::Snapshot(0), wait(ordered), push(amount)];
+        let [before, pushed, ordered] = permille;
+        let mut ops = vec![wait(before), push(1), wait(pushed), Op::Snapshot(0), wait(ordered), push(amount)];
         // Past the end of the period, in steps of a tenth of a slide.
         ops.extend((0..120).flat_map(|_| [wait(10), Op::Snapshot(0)]));
         Driver::run(&setup, &ops);
@@ -182,8 +181,8 @@ proptest! {
 
     /// Rows add up and are alive, whatever settings change in between.
     #[test]
-    fn additive(setup in setup(delayed()), known in any::<bool>(), ops in prop::collection::vec(op(true), 1..250)) {
-        Driver::run(&Setup { known, ..setup }, &ops);
+    fn additive(setup in setup(delayed()), left in any::<bool>(), ops in prop::collection::vec(op(true), 1..250)) {
+        Driver::run(&Setup { left, ..setup }, &ops);
     }
 
     /// The quiet path counts the same amounts as the other path, to the same slides, and orders alike.
@@ -201,7 +200,7 @@ proptest! {
         pushes in prop::collection::vec((0usize..4, 0usize..100, 1u64..50, 0u64..4_000_000), 1..600),
     ) {
         let setup = Setup {
-            cpus, top, objects: 100, hz, quiet: false, known: false, keeps: true,
+            cpus, top, objects: 100, hz, quiet: false, left: false, keeps: true,
             tables: [Some((TS_DYNAMIC, 10_000, 0)), Some((TS_STATIC, 1000, 0)), None, None],
         };
         let mut driver = Driver::new(&setup);

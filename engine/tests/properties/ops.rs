@@ -15,8 +15,8 @@ pub struct Setup {
     /// Type, period and delay of each table; `None`: there is no such table.
     pub tables: [Option<(u32, u32, u32)>; TABLES],
     pub quiet: bool,
-    /// Pushes order only where that is little work, whatever the delay, and leave other orderings to readers.
-    pub known: bool,
+    /// Pushes only sum, and leave the ordering to readers.
+    pub left: bool,
     /// Dynamic tables keep ended objects.
     pub keeps: bool,
 }
@@ -100,14 +100,14 @@ pub fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
         hz: HZ[b.below(HZ.len())],
         tables: [None; TABLES],
         quiet: false,
-        known: false,
+        left: false,
         keeps: false,
     };
     let how = b.below(8);
     setup.keeps = how >= 4;
     match how % 4 {
         1 | 3 => setup.quiet = true,
-        2 => setup.known = true,
+        2 => setup.left = true,
         _ => {}
     }
     for table in &mut setup.tables {

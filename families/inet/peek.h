@@ -4,45 +4,45 @@
 #define TOPSTAT_INET_PEEK_H
 
 #include "counted.h"
-#include "observe/tcp.bpf.h"
+#include "observe/tcp.h"
 
 /* Further rings of connections: see struct inet_rings. */
 HOST_STORAGE(rings, sk, struct inet_rings);
 
-struct inet_since since SEC(".data.since");
+HOST_SHARED(struct inet_since, since);
+HOST_SCRATCH(scratch, struct inet_scratches);
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct inet_scratches);
-} scratch SEC(".maps");
-
-static __always_inline struct inet_scratch *inet_scratch(u32 sample)
+TS_INLINE struct inet_scratch *inet_scratch(u32 sample)
 {
 #ifdef INET_READER
-	u32 cpu = 0;
+	struct inet_scratches *s = host_on(scratch, 0);
 #else
-	u32 cpu = host_cpu();
+	struct inet_scratches *s = host_on(scratch, host_cpu());
 #endif
-	struct inet_scratches *s = bpf_map_lookup_elem(&scratch, &cpu);
 
 	return s ? &s->of[sample & 1] : NULL;
 }
 
-static __always_inline struct ts_config *inet_config(u32 sample)
+/* Memory for a reader, which may have no claim. */
+#ifdef HOST_STACK
+#define INET_SCRATCH(s, sample) struct inet_scratch memory_ TS_UNINITIALIZED, *s = &memory_
+#else
+#define INET_SCRATCH(s, sample) struct inet_scratch *s = inet_scratch(sample)
+#endif
+
+TS_INLINE struct ts_config *inet_config(u32 sample)
 {
 	return settings.config[ts_bound(sample, INET_TCP_V6)];
 }
 
 /* The tag of a table's rings (R4). */
-static __always_inline u64 inet_tag(const struct ts_config *c, u32 sample)
+TS_INLINE u64 inet_tag(const struct ts_config *c, u32 sample)
 {
 	return records_tag(c, ts_read(since.at[ts_bound(sample, INET_TCP_V6)][INET_BYTES]));
 }
 
 /* A connection's last activity, in ticks; 0: jiffies are too coarse for the table's clock. */
-static __always_inline u64 inet_active(const struct ts_config *c, u32 last)
+TS_INLINE u64 inet_active(const struct ts_config *c, u32 last)
 {
 	u64 now = host_jiffies();
 
@@ -53,7 +53,7 @@ static __always_inline u64 inet_active(const struct ts_config *c, u32 last)
  * The counters of the object at this address, which may be stale, and the time of its last activity, in jiffies. False: no object
  * is there.
  */
-static __always_inline int inet_peek_counts(struct records_counts *now, u32 *last, u64 obj)
+TS_INLINE int inet_peek_counts(struct records_counts *now, u32 *last, u64 obj)
 {
 	u64 sock = 0, bytes, flags;
 	struct tcp_sock *tp;
@@ -64,26 +64,26 @@ static __always_inline int inet_peek_counts(struct records_counts *now, u32 *las
 	if (ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock)))
 		return 0;
 	ts_peek(&life, sizeof(life), obj + offsetof(struct inet_object, life));
-	tp = (void *)sock;
-	sk = (void *)sock;
-	bytes = BPF_CORE_READ(tp, bytes_received);
-	locked = !(life & 1) && tcp_is_locked(sk); /* the counters of a closed connection no longer change */
-	flags = BPF_CORE_READ(sk, __sk_common.skc_flags);
-	now->bytes[0] = bytes - (bytes && (locked || flags >> bpf_core_enum_value(enum sock_flags, SOCK_DONE) & 1));
-	now->bytes[1] = BPF_CORE_READ(tp, bytes_sent);
-	now->packets[0] = BPF_CORE_READ(tp, segs_in);
-	now->packets[1] = BPF_CORE_READ(tp, segs_out);
-	now->resent = BPF_CORE_READ(tp, total_retrans);
+	tp = (void *)(unsigned long)sock;
+	sk = (void *)tp;
+	bytes = host_field(tp, bytes_received);
+	locked = !(life & 1) && host_is_locked(sk); /* the counters of a closed connection no longer change */
+	flags = host_field(sk, __sk_common.skc_flags);
+	now->bytes[0] = bytes - (bytes && (locked || flags >> host_enum(enum sock_flags, SOCK_DONE) & 1));
+	now->bytes[1] = host_field(tp, bytes_sent);
+	now->packets[0] = host_field(tp, segs_in);
+	now->packets[1] = host_field(tp, segs_out);
+	now->resent = host_field(tp, total_retrans);
 	now->pad = 0;
-	data = BPF_CORE_READ((struct inet_connection_sock *)tp, icsk_ack.lrcvtime);
-	sent = BPF_CORE_READ(tp, lsndtime);
+	data = host_field((struct inet_connection_sock *)tp, icsk_ack.lrcvtime);
+	sent = host_field(tp, lsndtime);
 	jiffies = host_jiffies();
-	*last = stamp_later(stamp_later(BPF_CORE_READ(tp, rcv_tstamp), data, jiffies), sent, jiffies);
+	*last = stamp_later(stamp_later(host_field(tp, rcv_tstamp), data, jiffies), sent, jiffies);
 	return 1;
 }
 
 /* The address of the ring with the records of this table; 0: the connection has no ring for it. */
-static __always_inline u64 inet_ring_at(u64 obj, u32 sample, u32 table)
+TS_INLINE u64 inet_ring_at(u64 obj, u32 sample, u32 table)
 {
 	u32 which = records_ring(inet_config(sample), table);
 	u64 rings = 0;
@@ -99,7 +99,7 @@ static __always_inline u64 inet_ring_at(u64 obj, u32 sample, u32 table)
 TS_GLOBAL_FN int inet_peek(struct ts_window *w, u64 obj, u32 at)
 {
 	u32 sample = INET_RECORDS_SAMPLE(at), table = INET_RECORDS_TABLE(at), last;
-	struct inet_scratch *s = inet_scratch(sample);
+	INET_SCRATCH(s, sample);
 	struct ts_config *c;
 	u64 ring, head[2];
 

@@ -1,57 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pushes that order an object only where that is little work, and leave other orderings to a reader.
+//! Pushes that only sum, and leave the ordering to a reader.
 
 use super::{Amounts, Engine, TABLES};
 use crate::abi;
 
 impl Engine {
-    /// Push to an object on a CPU. In tables in which the object is already `left` (a bit for each table), nothing is ordered.
-    /// Returns the tables in which the object is left now: a reader must order it there before the tables are read.
-    pub fn push_known(&mut self, cpu: usize, object: usize, part: u32, amounts: &Amounts, left: u32) -> u32 {
+    /// Push to an object on a CPU. Returns the tables (a bit for each) in which a reader must order the object before they are read.
+    pub fn push_left(&mut self, cpu: usize, object: usize, part: u32, amounts: &Amounts) -> u32 {
         self.bank_to(cpu);
         assert_ne!(self.objects.get(object).id, 0, "the object at {object} is dead");
-        let mut now_left = left;
-        let claimed = self.enter(cpu);
+        let mut left = 0;
         for (table, &amount) in amounts.iter().enumerate() {
             if amount == 0 || self.configs[table].enabled == 0 {
                 continue;
             }
-            let orders = claimed != 0 && left & 1 << table == 0;
-            if !self.push_table_known(cpu, table, orders, object, part, amount) {
-                now_left |= 1 << table;
+            left |= 1 << table;
+            let tick = self.banks[cpu].tick(table);
+            let t = self.banks[cpu].table_mut(table);
+            let o = self.objects.get_mut(object);
+            // SAFETY: table and tick are in one bank, which is up to date.
+            unsafe {
+                if self.configs[table].type_ == abi::TS_STATIC {
+                    abi::topstat_push_static_quiet(t, &mut o.counts[table], part, amount);
+                } else {
+                    abi::topstat_push_quiet(t, &tick, &mut o.windows[table], part, amount);
+                }
             }
         }
-        self.leave(cpu, claimed);
-        now_left
-    }
-
-    fn push_table_known(
-        &mut self,
-        cpu: usize,
-        table: usize,
-        orders: bool,
-        object: usize,
-        part: u32,
-        amount: u64,
-    ) -> bool {
-        let (view, table_type) = (self.view(table), self.configs[table].type_);
-        let [amount0, amount1] = if part == 0 { [amount, 0] } else { [0, amount] };
-        let obj = self.objects.address(object);
-        let tick = self.banks[cpu].tick(table);
-        let t = self.banks[cpu].table_mut(table);
-        let o = self.objects.get_mut(object);
-        // SAFETY: table and tick are in one bank, which is up to date and whose claim is held where `orders` is set; `obj` is the
-        // object's address, at which `view` finds the window.
-        let ordered = unsafe {
-            if table_type == abi::TS_STATIC {
-                let count = &mut o.counts[table];
-                abi::topstat_push_static_known(t, &tick, view, orders.into(), obj, o.id, count, amount0, amount1)
-            } else {
-                let window = &mut o.windows[table];
-                abi::topstat_push_known(t, &tick, view, orders.into(), obj, o.id, window, amount0, amount1)
-            }
-        };
-        ordered != 0
+        left
     }
 
     /// Order an object in the tables in which it is `left`, on the CPU of a reader.
