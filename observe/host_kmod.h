@@ -41,11 +41,23 @@ TS_INLINE u64 host_bank_size(const struct ts_shape *shape)
 	}                                                                                            \
 	_Static_assert(1, "") /* for the semicolon */
 
-/* For struct topstat_engine: the windows of objects are made as this module makes them. */
-static __maybe_unused u64 host_section_row(struct ts_section *section, struct ts_table *table, u32 slot, ts_view view,
-					   u32 read_only, struct ts_row *row)
+/* For struct topstat_engine: windows, and the ends of objects, are the observer's. */
+static __maybe_unused void host_section(struct ts_section *section, struct ts_table *table, const struct ts_config *config, ts_view view,
+					u32 read_only, void *rows, u64 size)
 {
-	return ts_section_row(section, table, slot, view, read_only, row);
+	ts_section_take(section, table, config, view, read_only, rows, size);
+}
+
+static __maybe_unused u64 host_id(struct ts_table *table, u32 slot, u64 object, ts_view view)
+{
+	return ts_id_in(table, slot, object, view);
+}
+
+static __maybe_unused u64 host_ends(const struct ts_table *table)
+{
+	struct ts_ended *ended = ts_ended_of(table->place);
+
+	return ended ? ts_read(ended->ends) : 0;
 }
 
 #define host_banks_free() vfree(host_banks)
@@ -177,6 +189,45 @@ static noinline __maybe_unused void host_storage_free_all(struct host_storage *s
 		kfree(item);
 	}
 }
+
+/* The memory is in two pieces, which host_kept_make() allocates. */
+#define HOST_KEPT(stored, kept_banks, kept_tables)                                                   \
+	enum { HOST_KEPT_TABLES = (kept_banks) * (kept_tables) };                                    \
+	static stored *kept;                                                                         \
+	static struct ts_ended *ended;                                                               \
+	TS_INLINE u32 host_kept_place(u32 place)                                                     \
+	{                                                                                            \
+		u32 bank = place >> 8, number = bank % HOST_BANKS, table = place & 255;              \
+		if (number >= (kept_banks) || table >= (kept_tables))                                \
+			return ~0U;                                                                  \
+		return (bank / HOST_BANKS * (kept_banks) + number) * (kept_tables) + table;          \
+	}                                                                                            \
+	TS_INLINE struct ts_ended *ts_ended_of(u32 place)                                            \
+	{                                                                                            \
+		u32 i = host_kept_place(place);                                                      \
+		return i == ~0U ? NULL : &ended[i];                                                  \
+	}                                                                                            \
+	TS_INLINE struct ts_kept *ts_kept_of(u32 place, u32 slot)                                    \
+	{                                                                                            \
+		u32 i = host_kept_place(place), mask = constants.shape.entries_mask;                 \
+		return i == ~0U ? NULL : &kept[(u64)i * (mask + 1) + (slot & mask)].kept;            \
+	}                                                                                            \
+	_Static_assert(1, "") /* for the semicolon */
+
+/* Called after host_banks_make(), and before any push. -ENOMEM: there is no memory. */
+#define host_kept_make()                                                                             \
+	({                                                                                           \
+		size_t tables_ = (size_t)nr_cpu_ids * HOST_KEPT_TABLES;                              \
+		kept = vzalloc(array3_size(tables_, constants.shape.entries_mask + 1, sizeof(*kept))); \
+		ended = vzalloc(array_size(tables_, sizeof(*ended)));                                \
+		kept && ended ? 0 : -ENOMEM;                                                         \
+	})
+
+#define host_kept_free()                                                                             \
+	do {                                                                                         \
+		vfree(kept);                                                                         \
+		vfree(ended);                                                                        \
+	} while (0)
 
 #define HOST_STORAGE(name, owner, stored)                                                            \
 	static struct {                                                                              \

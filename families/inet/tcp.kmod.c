@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * topstat_tcp.ko: samples tcp_v4 and tcp_v6 in the kernel module, with the tables of the eBPF observer, and by its rules (counted.h): hooks
- * copy TCP's counters into the connection's ring of records (record.h), at the first segment that it receives in a cell (tcp_probe,
- * before TCP processes the segment), and when it begins, closes or retransmits. Readers do the rest (settle.h). So rows equal TCP_INFO
- * at that moment, also for half-closed connections, which tcp_probe does not see.
+ * topstat_tcp.ko: samples tcp_v4 and tcp_v6 in the kernel module, with the tables of the eBPF observer, and by its rules
+ * (counted.h): hooks copy TCP's counters into the connection's ring of records (record.h), at the first segment that it receives
+ * in a cell (tcp_probe, before TCP processes the segment), and when it begins, closes or retransmits. Readers do the rest
+ * (settle.h). So rows equal TCP_INFO at that moment, also for half-closed connections, which tcp_probe does not see.
  *
  *   KC1 A hook has the connection's lock, and preemption is off. One reader settles at a time.
  *   KC2 Amounts that a connection has counted before it was found are not counted, unless it is known from its beginning.
@@ -23,6 +23,8 @@
 #include <net/tcp.h>
 #include <trace/events/sock.h>
 #include <trace/events/tcp.h>
+
+#define TS_KEEPS /* closed connections */
 
 struct ts_window;
 static int inet_peek(struct ts_window *w, u64 obj, u32 at);
@@ -300,44 +302,69 @@ static void settings_changed(void)
 	ts_write(cell, 0);
 }
 
-static void describe(u64 object, u64 id, struct topstat_row *row)
+/* Within an RCU read section the memory of object and socket does not become memory of another type. */
+static void about_of(struct inet_about *about, u64 object)
 {
-	/* Within an RCU read section the memory of object and socket does not become memory of another type. */
-	const struct tcp_object *t = (const void *)(unsigned long)object;
-	const struct sock *sk = (const void *)(unsigned long)READ_ONCE(t->o.sock);
-	const struct inet_object *o = &t->o;
+	const struct inet_object *o = (const void *)(unsigned long)object;
+	const struct sock *sk = (const void *)(unsigned long)READ_ONCE(o->sock);
 	const struct net *net = sock_net(sk);
-	unsigned int netns = 0;
-	const void *here = &sk->sk_rcv_saddr, *there = &sk->sk_daddr;
 
+	*about = (struct inet_about){ .owner = { .pid = o->pid, .cgroup = o->cgroup }, .family = sk->sk_family };
+	memcpy(about->owner.comm, o->comm, sizeof(about->owner.comm));
+	/* The kernel clears sk_num before a connection ends, but not the port that segments are sent from. */
+	about->sport = sk->sk_num ?: ntohs(inet_sk(sk)->inet_sport);
+	about->dport = ntohs(sk->sk_dport);
+	/* The namespace ends with its last socket, which may be this one, just now. */
+	ts_peek(&about->netns, sizeof(about->netns), (u64)(unsigned long)&net->ns.inum);
+	memcpy(about->sip, &sk->sk_rcv_saddr, sizeof(sk->sk_rcv_saddr));
+	memcpy(about->dip, &sk->sk_daddr, sizeof(sk->sk_daddr));
 #if IS_ENABLED(CONFIG_IPV6)
 	if (sk->sk_family == AF_INET6) {
-		here = &sk->sk_v6_rcv_saddr;
-		there = &sk->sk_v6_daddr;
+		memcpy(about->sip, &sk->sk_v6_rcv_saddr, sizeof(about->sip));
+		memcpy(about->dip, &sk->sk_v6_daddr, sizeof(about->dip));
 	}
 #endif
-	topstat_row_ip(row, sk->sk_family, here);
-	topstat_row_number(row, sk->sk_num);
-	topstat_row_ip(row, sk->sk_family, there);
-	topstat_row_number(row, ntohs(sk->sk_dport));
-	if (o->pid)
-		topstat_row_number(row, o->pid);
+}
+
+TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 self, struct ts_window *scratch)
+{
+	struct inet_about *about = &((struct inet_kept *)kept)->about;
+
+	about_of(about, self);
+	about->closed = 1;
+}
+
+static void describe(const struct ts_table *table, const struct ts_row *found, u64 object, struct topstat_row *row)
+{
+	const struct inet_kept *of_closed = ts_is_kept(object) ? (void *)ts_kept_of(table->place, found->slot) : NULL;
+	struct inet_about about = {};
+
+	if (of_closed)
+		about = of_closed->about;
+	else if (!ts_is_kept(object))
+		about_of(&about, object);
+	topstat_row_ip(row, about.family, about.sip);
+	topstat_row_number(row, about.sport);
+	topstat_row_ip(row, about.family, about.dip);
+	topstat_row_number(row, about.dport);
+	if (about.owner.pid)
+		topstat_row_number(row, about.owner.pid);
 	else
 		topstat_row_none(row);
-	topstat_row_text(row, o->comm, sizeof(o->comm));
-	if (o->cgroup)
-		topstat_row_cgroup(row, o->cgroup);
+	topstat_row_text(row, about.owner.comm, sizeof(about.owner.comm));
+	if (about.owner.cgroup)
+		topstat_row_cgroup(row, about.owner.cgroup);
 	else
 		topstat_row_none(row);
-	/* The namespace ends with its last socket, which may be this one, just now. */
-	ts_peek(&netns, sizeof(netns), (u64)(unsigned long)&net->ns.inum);
-	topstat_row_number(row, netns);
-	if (o->cgroup)
-		topstat_row_container(row, o->cgroup);
+	topstat_row_number(row, about.netns);
+	if (about.owner.cgroup)
+		topstat_row_container(row, about.owner.cgroup);
 	else
 		topstat_row_none(row);
-	/* Closed connections are not kept. */
-	topstat_row_none(row);
+	if (about.closed)
+		topstat_row_true(row);
+	else
+		topstat_row_none(row);
 }
 
 static const struct topstat_column columns[] = {
@@ -363,7 +390,9 @@ static struct topstat_engine engine = {
 	.settings = &settings.all,
 	.shape = &constants.shape,
 	.view = view,
-	.row = host_section_row,
+	.section = host_section,
+	.id = host_id,
+	.ends = host_ends,
 };
 
 #define OBSERVED(sample, called)                                                                                     \
@@ -372,7 +401,7 @@ static struct topstat_engine engine = {
 			  .parts = { "rx", "tx" } },                                                                 \
 		.engine = &engine, .bank = sample, .census = &census[sample], .describe = describe,                  \
 		.settle_all = settle_all, .begins = table_begins, .changed = settings_changed,                       \
-		.has_opaque = true,                                                                                  \
+		.keeps = true, .has_opaque = true,                                                                   \
 	}
 
 static const struct topstat_observed observed[] = {
@@ -417,6 +446,7 @@ static void give_back(void)
 	rcu_barrier();
 	host_storage_free_all(&rings.storage);
 	host_storage_free_all(&objects.storage);
+	host_kept_free();
 	host_banks_free();
 }
 
@@ -430,8 +460,12 @@ static int __init observer_init(void)
 	check_trace_callback_type_tcp_rcv_space_adjust(tcp_read);
 	check_trace_callback_type_tcp_probe(tcp_received);
 	error = host_banks_make(INET_ABI, top);
-	if (error)
+	if (!error)
+		error = host_kept_make();
+	if (error) {
+		give_back();
 		return error;
+	}
 	engine.banks = host_banks;
 	engine.top = top;
 	error = register_all();

@@ -172,7 +172,7 @@ static bool settle(void)
 		peeked_;                                                                                  \
 	})
 
-static void describe_task(u64 object, u64 id, struct topstat_row *row)
+static void describe_task(const struct ts_table *table, const struct ts_row *found, u64 object, struct topstat_row *row)
 {
 	const struct tasks_object *o = (const void *)(unsigned long)object;
 	struct task_struct *task = (void *)(unsigned long)READ_ONCE(o->task);
@@ -195,10 +195,10 @@ static void describe_task(u64 object, u64 id, struct topstat_row *row)
 	}
 }
 
-static void describe_group(u64 object, u64 id, struct topstat_row *row)
+static void describe_group(const struct ts_table *table, const struct ts_row *found, u64 object, struct topstat_row *row)
 {
-	topstat_row_cgroup(row, id);
-	topstat_row_container(row, id);
+	topstat_row_cgroup(row, found->id);
+	topstat_row_container(row, found->id);
 }
 
 /* Tries to read a window that is being written. */
@@ -278,7 +278,9 @@ static struct topstat_engine engine = {
 	.settings = &settings.all,
 	.shape = &constants.shape,
 	.view = view,
-	.row = host_section_row,
+	.section = host_section,
+	.id = host_id,
+	.ends = host_ends,
 };
 
 static const struct topstat_observed observed[] = {

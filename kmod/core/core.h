@@ -235,6 +235,7 @@ enum tt_field_kind {
 	TT_FIELD_TEXT,
 	TT_FIELD_CGROUP,
 	TT_FIELD_CONTAINER, /* of the control group with this id */
+	TT_FIELD_TRUE, /* a mark */
 };
 
 struct topstat_row {
@@ -261,6 +262,7 @@ void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_fie
 
 /* A snapshot, in parts */
 
+/* Begins as a struct ts_found. */
 struct tt_row {
 	struct ts_row head;
 	u64 object;
@@ -294,7 +296,8 @@ struct tt_snapshot {
 	struct timespec64 time;
 	struct ts_tick tick;
 	struct tt_section *sections;
-	u32 section_count;
+	u32 section_count; /* one for each CPU that was used; and behind them … */
+	u32 again; /* … the second sections of CPUs on which objects have ended since the first one (T9) */
 	struct tt_found *found;
 	struct tt_merged *merged;
 	u32 rows; /* of `merged`, that are shown */

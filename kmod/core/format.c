@@ -130,7 +130,7 @@ static void json_object(struct tt_text *text, const struct tt_snapshot *s, const
 			tt_puts(text, "null");
 			continue;
 		}
-		quote = field.kind == TT_FIELD_NUMBER ? "" : "\"";
+		quote = field.kind == TT_FIELD_NUMBER || field.kind == TT_FIELD_TRUE ? "" : "\"";
 		tt_puts(text, quote);
 		tt_field_put(text, TT_JSON, &field);
 		tt_puts(text, quote);
@@ -151,6 +151,8 @@ static void json_row(struct tt_text *text, const struct tt_snapshot *s, u32 rank
 		tt_printf(text, ",\"%s\":%llu", info->parts[i], scaled(s, m->row->head.part[i]));
 	tt_puts(text, ",\"cpus\":[");
 	for (i = 0; i < m->count; i++) {
+		if (i && m->found[i].cpu == m->found[i - 1].cpu) /* from the second section of the CPU */
+			continue;
 		/* Static tables: all CPUs. Dynamic tables: CPUs that have pushed within the period. */
 		if (!tt_is_static(s->table) && m->found[i].row->head.pushed < s->since)
 			continue;
@@ -272,12 +274,17 @@ static void dump_slots(struct tt_text *text, const struct tt_section *section, u
 void tt_dump(struct tt_text *text, const struct tt_snapshot *s)
 {
 	u32 i, k, entries = ts_view_mask(s->table->view) + 1;
+	u64 unkept = 0;
 
 	header(text, s);
 	line(text, "slide", s->tick.end - s->tick.start);
 	line(text, "now", s->tick.now);
 	line(text, "objects", s->objects);
 	line(text, "entries", entries);
+	for (i = 0; i < s->section_count; i++)
+		unkept += s->sections[i].head->unkept;
+	if (s->table->sample->observed && s->table->sample->observed->keeps)
+		line(text, "unkept", unkept);
 	for (i = 0; i < TT_LOST; i++)
 		if (tt_shows_lost(s->table, i))
 			tt_printf(text, "lost %s\t%llu\n", tt_lost_names[i], s->lost[i]);

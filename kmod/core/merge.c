@@ -108,18 +108,18 @@ int tt_merge(struct tt_snapshot *s)
 	u32 i, k, rows = 0, count = 0, objects;
 	int error;
 
-	for (i = 0; i < s->section_count; i++)
+	for (i = 0; i < s->section_count + s->again; i++)
 		rows += s->sections[i].head->rows;
 	s->found = kvmalloc_array(rows + 1, sizeof(*s->found), GFP_KERNEL);
 	s->merged = kvmalloc_array(rows + 1, sizeof(*s->merged), GFP_KERNEL);
 	if (!s->found || !s->merged)
 		return -ENOMEM;
-	for (i = 0; i < s->section_count; i++) {
+	for (i = 0; i < s->section_count + s->again; i++) {
 		struct tt_section *section = &s->sections[i];
 
 		for (k = 0; k < section->head->rows; k++)
 			s->found[count++] = (struct tt_found){ &section->rows[k], section->cpu };
-		error = order_section(section, s->table->top);
+		error = i < s->section_count ? order_section(section, s->table->top) : 0;
 		if (error)
 			return error;
 	}

@@ -54,6 +54,12 @@ void topstat_row_netns(struct topstat_row *row, const struct net *net)
 }
 EXPORT_SYMBOL_GPL(topstat_row_netns);
 
+void topstat_row_true(struct topstat_row *row)
+{
+	put(row, TT_FIELD_TRUE, "", 0);
+}
+EXPORT_SYMBOL_GPL(topstat_row_true);
+
 void topstat_row_none(struct topstat_row *row)
 {
 	put(row, TT_FIELD_NONE, "", 0);
@@ -223,6 +229,9 @@ void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_fie
 		break;
 	case TT_FIELD_CGROUP:
 		put_cgroup(text, style, field->number);
+		break;
+	case TT_FIELD_TRUE:
+		tt_puts(text, style == TT_JSON ? "true" : "yes");
 		break;
 	case TT_FIELD_CONTAINER: /* tt_field() has found it */
 	case TT_FIELD_NONE:

@@ -6,10 +6,14 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
+#include <linux/sort.h>
 #include "core.h"
 
 /* The number of tries while a push holds the bank. */
 #define BUSY_TRIES 200
+
+static_assert(offsetof(struct tt_row, head) == offsetof(struct ts_found, row));
+static_assert(offsetof(struct tt_row, object) == offsetof(struct ts_found, object));
 
 /* The arguments and result of taking one CPU's section. */
 struct take {
@@ -28,7 +32,6 @@ static void take_section(void *arg)
 	struct ts_section *head = take->section->head;
 	struct ts_bank *bank = tt_bank(t, take->section->cpu);
 	struct ts_table *on = ts_bank_table(bank, t->number, t->stride);
-	u32 slot, mask = ts_view_mask(t->view);
 	const struct topstat_observed *observed = t->sample->observed;
 
 	take->error = -EAGAIN;
@@ -37,18 +40,12 @@ static void take_section(void *arg)
 	ts_section_begin(head, t->config, get_jiffies_64(), take->now);
 	if (!take->only_read && !ts_bank_enter(bank))
 		return;
-	ts_section_table(head, on, t->config, take->only_read);
-	for (slot = 0; slot <= mask; slot++) {
-		struct tt_row *row = &take->section->rows[head->rows];
-
-		if (observed)
-			row->object = observed->engine->row(head, on, slot, t->view, take->only_read, &row->head);
-		else
-			row->object = ts_section_row(head, on, slot, t->view, take->only_read, &row->head);
-		if (row->object)
-			head->rows++;
-	}
-	ts_section_end(head, on);
+	if (observed)
+		observed->engine->section(head, on, t->config, t->view, take->only_read, take->section->rows,
+					  sizeof(struct tt_row));
+	else
+		ts_section_take(head, on, t->config, t->view, take->only_read, take->section->rows,
+				sizeof(struct tt_row));
 	ts_bank_leave(bank, !take->only_read);
 	take->error = 0;
 }
@@ -122,6 +119,16 @@ void tt_leave_out(struct tt_snapshot *s, const struct tt_found *found, u32 count
 	}
 }
 
+/* The id that the object of a row has now; 0: it has ended. */
+static u64 id_now(const struct topstat_table *t, u32 cpu, const struct tt_row *row)
+{
+	const struct topstat_observed *observed = t->sample->observed;
+
+	if (observed)
+		return observed->engine->id(tt_table_on(t, cpu), row->head.slot, row->object, t->view);
+	return ts_id_now(row->object, t->view);
+}
+
 /* Keep the rows whose objects have not ended since they were found. Called inside an RCU read section. */
 static void describe(struct tt_snapshot *s, struct tt_section *section)
 {
@@ -136,19 +143,19 @@ static void describe(struct tt_snapshot *s, struct tt_section *section)
 		if (kept != i)
 			*row = section->rows[i];
 		row->described = (struct topstat_row){ .columns = info->column_count };
-		if (ts_id_now(row->object, t->view) != row->head.id)
+		if (id_now(t, section->cpu, row) != row->head.id)
 			continue;
 		if (!is_whole(t, row)) {
 			tt_leave_out(s, &(struct tt_found){ row, section->cpu }, 1);
 			continue;
 		}
 		if (observed)
-			observed->describe(row->object, row->head.id, &row->described);
+			observed->describe(tt_table_on(t, section->cpu), &row->head, row->object, &row->described);
 		else if (info->describe)
 			info->describe(tt_of(t), (const void *)(unsigned long)row->object, &row->described, info->private);
 		if (row->described.cut)
 			atomic64_inc(&t->misused[TT_CUT]);
-		if (ts_id_now(row->object, t->view) == row->head.id)
+		if (id_now(t, section->cpu, row) == row->head.id)
 			kept++;
 	}
 	section->head->rows = kept;
@@ -157,7 +164,7 @@ static void describe(struct tt_snapshot *s, struct tt_section *section)
 /* The first section sets the instant of the snapshot. */
 static void is_taken(struct tt_snapshot *s, struct tt_section *section)
 {
-	if (s->section_count == 1)
+	if (section == s->sections)
 		s->tick = section->head->tick;
 	describe(s, section);
 }
@@ -192,40 +199,85 @@ static int take_on_cpu(struct tt_snapshot *s, struct take *take)
 	return 0;
 }
 
-/* Whether any amount was ever counted, or any object ordered for a snapshot, on the CPU. Unused CPUs cost nothing. */
+/* The number of objects that have ended on the CPU, where rows of these are kept (T9). */
+static u64 ends(const struct topstat_table *t, u32 cpu)
+{
+	const struct topstat_observed *observed = t->sample->observed;
+
+	return observed ? observed->engine->ends(tt_table_on(t, cpu)) : 0;
+}
+
+/* Whether any amount was ever counted, any object ordered for a snapshot, or a row kept on the CPU. Unused CPUs cost nothing. */
 static bool is_used(const struct topstat_table *t, u32 cpu)
 {
 	const struct ts_table *on = tt_table_on(t, cpu);
 
-	return READ_ONCE(on->total.sum[0]) || READ_ONCE(on->total.sum[1]) || READ_ONCE(on->n);
+	return READ_ONCE(on->total.sum[0]) || READ_ONCE(on->total.sum[1]) || READ_ONCE(on->n) || ends(t, cpu);
 }
 
+/* Take one more section, whose number was counted before. */
 static int add_section(struct tt_snapshot *s, u32 cpu, bool only_read)
 {
+	struct tt_section *section = &s->sections[s->section_count + s->again - 1];
 	u32 entries = ts_view_mask(s->table->view) + 1;
-	struct tt_section *section = &s->sections[s->section_count];
 	struct take take = { .table = s->table, .section = section, .only_read = only_read };
 
 	section->cpu = cpu;
 	section->head = kzalloc(sizeof(*section->head), GFP_KERNEL);
 	/* One row more than entries: the next row is written to its place before it is known whether there is one. */
 	section->rows = kvmalloc(array_size(entries + 1, sizeof(*section->rows)), GFP_KERNEL);
-	s->section_count++;
 	if (!section->head || !section->rows)
 		return -ENOMEM;
-	take.now = s->section_count > 1 ? s->tick.now : 0;
+	take.now = section == s->sections ? 0 : s->tick.now;
 	return take_on_cpu(s, &take);
 }
 
+static bool has_section(const struct tt_snapshot *s, u32 cpu)
+{
+	u32 i;
+
+	for (i = 0; i < s->section_count; i++)
+		if (s->sections[i].cpu == cpu)
+			return true;
+	return false;
+}
+
+static int by_cpu(const void *a, const void *b)
+{
+	const struct tt_section *x = a, *y = b;
+
+	return x->cpu < y->cpu ? -1 : x->cpu > y->cpu;
+}
+
+/*
+ * Take the sections of all CPUs that are used. A CPU that was idle at first is taken after the others, if an object
+ * has ended on it. Then another section is taken of each CPU on which objects have ended since its first one: it has the
+ * objects that were only in the table of another CPU, and ended before that table was read (T9).
+ */
 int tt_take_sections(struct tt_snapshot *s, bool only_read)
 {
-	int error = 0;
-	u32 cpu;
+	int error = 0, pass;
+	u32 cpu, i;
 
-	for_each_possible_cpu(cpu)
-		if (!error && is_used(s->table, cpu))
+	for (pass = 0; pass < 2; pass++) {
+		for_each_possible_cpu(cpu) {
+			if (error || !is_used(s->table, cpu) || has_section(s, cpu))
+				continue;
+			s->section_count++;
 			error = add_section(s, cpu, only_read);
-	if (!error && !s->section_count)
+		}
+	}
+	if (!error && !s->section_count) {
+		s->section_count++;
 		error = add_section(s, cpumask_first(cpu_possible_mask), only_read);
+	}
+	if (!error)
+		sort(s->sections, s->section_count, sizeof(*s->sections), by_cpu, NULL);
+	for (i = 0; i < s->section_count && !error; i++) {
+		if (ends(s->table, s->sections[i].cpu) == s->sections[i].head->ends)
+			continue;
+		s->again++;
+		error = add_section(s, s->sections[i].cpu, only_read);
+	}
 	return error;
 }

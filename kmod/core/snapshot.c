@@ -177,8 +177,8 @@ static u64 most_absent(const struct tt_snapshot *s)
 		return U64_MAX;
 	if (!s->table->sample->observed && s->seen >= s->alive_most)
 		return 0;
-	for (i = 0; i < s->section_count; i++)
-		missed = max(missed, s->sections[i].head->missed);
+	for (i = 0; i < s->section_count + s->again; i++)
+		missed = max3(missed, s->sections[i].head->missed, s->sections[i].head->missed_ended);
 	if (!tt_is_static(s->table))
 		return missed;
 	/* No object was turned away, and yet there are more objects than in the tables: these were overwritten. */
@@ -235,7 +235,7 @@ static int try_take(struct tt_snapshot *s, bool only_read)
 	u64 refused, begun, ended, begun_before, ended_before;
 	int error;
 
-	s->sections = kvcalloc(num_possible_cpus(), sizeof(*s->sections), GFP_KERNEL);
+	s->sections = kvcalloc(2 * num_possible_cpus(), sizeof(*s->sections), GFP_KERNEL);
 	if (!s->sections)
 		return -ENOMEM;
 	s->config = *s->table->config;
@@ -313,7 +313,7 @@ void tt_snapshot_free(struct tt_snapshot *s)
 {
 	u32 i;
 
-	for (i = 0; i < s->section_count; i++) {
+	for (i = 0; i < s->section_count + s->again; i++) {
 		kfree(s->sections[i].head);
 		kvfree(s->sections[i].rows);
 		kvfree(s->sections[i].by_key);

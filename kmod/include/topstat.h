@@ -524,6 +524,12 @@ void topstat_row_container(struct topstat_row *row, u64 id);
 void topstat_row_netns(struct topstat_row *row, const struct net *net);
 
 /**
+ * topstat_row_true() - write a mark to the next field: `yes`, and true in JSON
+ * @row: from the describe callback
+ */
+void topstat_row_true(struct topstat_row *row);
+
+/**
  * topstat_row_none() - leave the next field without a value
  * @row: from the describe callback
  */

@@ -21,7 +21,9 @@
  * @shape: the sizes that tables were made for
  * @banks: the banks of all CPUs, one behind the other
  * @view: returns a table's view, by which the table finds its window in an object
- * @row: host_section_row() of the observer, which evaluates a slot of a table as the observer makes windows
+ * @section: host_section() of the observer: takes a section with the observer's windows
+ * @id: host_id() of the observer: the id that the object of a slot has now
+ * @ends: host_ends() of the observer: how many objects of a table have ended on a CPU
  */
 struct topstat_engine {
 	u32 abi;
@@ -31,8 +33,10 @@ struct topstat_engine {
 	const struct ts_shape *shape;
 	void *banks;
 	ts_view (*view)(u32 bank, u32 table);
-	u64 (*row)(struct ts_section *section, struct ts_table *table, u32 slot, ts_view view, u32 read_only,
-		   struct ts_row *row);
+	void (*section)(struct ts_section *section, struct ts_table *table, const struct ts_config *config, ts_view view,
+			u32 read_only, void *rows, u64 size);
+	u64 (*id)(struct ts_table *table, u32 slot, u64 object, ts_view view);
+	u64 (*ends)(const struct ts_table *table);
 };
 
 /**
@@ -41,8 +45,8 @@ struct topstat_engine {
  * @engine: the state of the observer
  * @bank: the bank of the sample's tables
  * @census: the numbers of objects that have begun and ended
- * @describe: describes an object, as the describe callback of @info, but by the object's address. The memory may be freed at any
- *	time; the row is shown only if the object is still there afterwards
+ * @describe: describes an object, as the describe callback of @info, but of a row that was found in the table of a CPU.
+ *	The memory of @object may be freed at any time; the row is shown only if the object is still there afterwards
  * @settle_all: pushes the amounts that objects have used and that were not pushed yet, and orders objects that were not ordered
  *	when they were pushed to. Context: process context, before any CPU is read or a setting is changed. NULL: no amount or
  *	order is ever outstanding
@@ -53,6 +57,7 @@ struct topstat_engine {
  *	outstanding. Returns false if this has interrupted another settling
  * @unranked: returns whether this table has a row that no table ranks, such as idle time, and the row's value; NULL: no table has
  * one @unranked_describe: describes that row
+ * @keeps: whether rows of ended objects are kept (TS_KEEPS)
  * @has_opaque: whether `opaque` may be other than 0, so that outputs have it
  */
 struct topstat_observed {
@@ -60,13 +65,14 @@ struct topstat_observed {
 	const struct topstat_engine *engine;
 	u32 bank;
 	const struct ts_census *census;
-	void (*describe)(u64 object, u64 id, struct topstat_row *row);
+	void (*describe)(const struct ts_table *table, const struct ts_row *found, u64 object, struct topstat_row *row);
 	void (*settle_all)(u32 bank);
 	void (*begins)(u32 bank, u32 table, const struct ts_config *to);
 	void (*changed)(void);
 	bool (*settle)(void);
 	bool (*unranked)(u32 table, const struct ts_tick *tick, u64 *value);
 	void (*unranked_describe)(struct topstat_row *row);
+	bool keeps;
 	bool has_opaque;
 };
 

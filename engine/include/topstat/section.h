@@ -153,6 +153,32 @@ TS_INLINE void ts_section_end(struct ts_section *s, const struct ts_table *t)
 	s->opaque = t->opaque;
 }
 
+/* A row, and the address of its object. */
+struct ts_found {
+	struct ts_row row;
+	u64 object;
+};
+
+/*
+ * Take a table's part of a section that has begun, on hosts without a verifier. The rows are `size` bytes apart, and each begins with a
+ * struct ts_found; there is room for one more than the table has entries. The caller has the claim, unless `read_only`.
+ */
+TS_INLINE void ts_section_take(struct ts_section *s, struct ts_table *t, const struct ts_config *c, ts_view view, u32 read_only,
+			       void *rows, u64 size)
+{
+	struct ts_found *found;
+	u32 slot;
+
+	ts_section_table(s, t, c, read_only);
+	for (slot = 0; slot <= ts_view_mask(view); slot++) {
+		found = (void *)((char *)rows + s->rows * size);
+		found->object = ts_section_row(s, t, slot, view, read_only, &found->row);
+		if (found->object)
+			s->rows++;
+	}
+	ts_section_end(s, t);
+}
+
 /* A section with the rows of a family: struct family_section of struct family_row, which begin with a ts_row. */
 #define TS_SECTION(family)                \
 	struct family##_section {         \
