@@ -315,6 +315,15 @@ struct bpf_iter__tcp {
 	struct sock_common *sk_common;
 } CORE;
 
+struct udp_sock {
+	struct inet_sock inet;
+} CORE;
+
+struct bpf_iter__udp {
+	struct bpf_iter_meta *meta;
+	struct udp_sock *udp_sk;
+} CORE;
+
 struct bpf_iter__bpf_map_elem {
 	struct bpf_iter_meta *meta;
 	struct bpf_map *map;

@@ -18,8 +18,6 @@
  * Objects begin with a struct ts_object.
  *
  *   begin        obs_begin           amounts are added to the object and to the CPU's total
- *                obs_begin_quiet     as obs_begin, for objects with a word for quiet pushes. The caller then calls
- *                                    obs_is_quiet(): if it returns true, amounts are only added, and nothing is ordered
  *                obs_begin_total     amounts are added to the total alone: they belong to no object, or their object is missing
  *                                    (`refused`, of enum ts_cause: T6)
  *   add          obs_add             an amount of the present moment; obs_add_any: an amount that may be 0
@@ -45,12 +43,9 @@ struct obs {
 	struct ts_config *config; /* of the bank's tables */
 	struct ts_object *object; /* NULL: totals alone */
 	u64 id; /* of the object when the push began: another CPU may end the object amid it, and take the id away */
-	u64 *quiet; /* the object's word for ts_quiet(); NULL: there is no word */
 	u64 now; /* jiffies */
 	u32 generation; /* of the settings */
 	u32 number; /* of the bank */
-	u32 tables; /* the tables whose pushes may be quiet, a bit for each */
-	u32 is_quiet; /* the pushes order nothing */
 	u32 refused; /* why the object is missing: enum ts_cause; 0: there is an object, or the amounts belong to none */
 	int claimed; /* tables may be ordered */
 };
@@ -117,9 +112,6 @@ TS_INLINE int obs_open(struct obs *x, u32 number, u64 now)
 	x->number = number;
 	x->object = NULL;
 	x->id = 0;
-	x->quiet = NULL;
-	x->tables = 0;
-	x->is_quiet = 0;
 	x->refused = 0;
 	x->claimed = 0;
 	ts_bank_to(x->bank, constants.shape.table_stride, x->config, x->generation, now);
@@ -142,30 +134,6 @@ TS_INLINE int obs_begin(struct obs *x, u32 number, struct ts_object *o)
 	return obs_begin_at(x, number, o, host_jiffies());
 }
 
-/* `tables`: a bit for each table that events of this kind add to. `quiet`: the object's word for these events, 0 in a new object.
- * */
-TS_INLINE int obs_begin_quiet(struct obs *x, u32 number, struct ts_object *o, u32 tables, u64 *quiet)
-{
-	if (!obs_open(x, number, host_jiffies()))
-		return 0;
-	x->object = o;
-	x->id = ts_read(o->id);
-	x->quiet = quiet;
-	x->tables = tables;
-	return 1;
-}
-
-/* Whether the pushes order nothing. Otherwise tries to take the claim, to order. */
-TS_INLINE int obs_is_quiet(struct obs *x)
-{
-	if (ts_quiet(*x->quiet, x->generation, x->now)) {
-		x->is_quiet = 1;
-		return 1;
-	}
-	x->claimed = ts_bank_enter(x->bank);
-	return 0;
-}
-
 TS_INLINE int obs_begin_total_at(struct obs *x, u32 number, u32 refused, u64 now)
 {
 	if (!obs_open(x, number, now))
@@ -179,25 +147,10 @@ TS_INLINE int obs_begin_total(struct obs *x, u32 number, u32 refused)
 	return obs_begin_total_at(x, number, refused, host_jiffies());
 }
 
-/* Release the claim; and compute until when the object's next pushes are quiet. */
+/* Release the claim. */
 TS_INLINE void obs_end(struct obs *x)
 {
-	u64 until = ~0ULL;
-	u32 table;
-
 	ts_bank_leave(x->bank, x->claimed);
-	if (!x->quiet || x->is_quiet || !x->config[0].quiet)
-		return;
-	for (table = 0; table < TS_BANK_TABLES; table++) {
-		void *w = (char *)x->object + obs_at(x->number, table);
-
-		if (!(x->tables & 1U << table))
-			continue;
-		until = ts_quiet_until(until, &x->bank->tick[table], &x->config[table],
-				       obs_type(x->number, table) == TS_STATIC ? ((struct ts_count *)w)->ordered :
-										   ((struct ts_window *)w)->ordered);
-	}
-	ts_write(*x->quiet, ts_quiet_word(x->generation, until));
 }
 
 TS_INLINE void obs_push_total(struct obs *x, u32 table, u32 part, u64 amount)
@@ -215,18 +168,10 @@ TS_INLINE void obs_push_object(struct obs *x, u32 table, u32 part, u64 amount)
 	struct ts_table *t = obs_table(x->bank, table);
 	struct ts_tick *tick = &x->bank->tick[table];
 
-	if (obs_type(x->number, table) == TS_STATIC) {
-		if (x->is_quiet)
-			ts_push_static_quiet(t, w, part, amount);
-		else
-			ts_push_static(t, tick, &x->config[table], obs_view(x->number, table), x->claimed,
-				       x->object->self, x->id, w, part, amount);
-	} else if (x->is_quiet) {
-		ts_push_quiet(t, tick, w, part, amount);
-	} else {
-		ts_push(t, tick, &x->config[table], obs_view(x->number, table), x->claimed,
-			x->object->self, x->id, w, part, amount);
-	}
+	if (obs_type(x->number, table) == TS_STATIC)
+		ts_push_static(t, tick, &x->config[table], obs_view(x->number, table), x->claimed, x->object->self, x->id, w, part, amount);
+	else
+		ts_push(t, tick, &x->config[table], obs_view(x->number, table), x->claimed, x->object->self, x->id, w, part, amount);
 }
 
 /* An amount of 0 also orders the object. */

@@ -8,9 +8,9 @@ use topstat_kernel::family::{Build, BuildKind, Builds, Entries, Keeps, MapSize, 
 use topstat_kernel::hooks::Hook;
 use topstat_kernel::report::{Check, Outcome};
 
-/// The times at which tables of TCP were switched on: see `peek.h`.
+/// The times at which tables were switched on: see `peek.h`.
 const SINCE: &str = ".data.since";
-/// The part of a slide in which a connection makes one record.
+/// The part of a slide in which a socket makes one record.
 const CELL: &str = ".data.cell";
 /// The number of connections whose owner is not known yet.
 const UNSURE: &str = ".data.unsure";
@@ -75,7 +75,7 @@ fn sockets() -> Option<Check> {
             }
             Avoided::Unsafe => (
                 "this kernel can crash in iterators over the sockets in a storage (since Linux 7.0)",
-                "it costs a few milliseconds each time that a table of TCP is read",
+                "it costs a few milliseconds each time that a table of TCP or UDP is read",
             ),
         };
         Check {
@@ -111,7 +111,7 @@ pub fn builds() -> Builds {
                 object: object!("inet/settle.bpf.o"),
                 program: "inet_settle",
                 over: "active",
-                banks: abi::INET_TCP_SAMPLES,
+                banks: abi::INET_SAMPLES,
                 sizes: vec![MapSize::of::<abi::inet_shares>("shares", Entries::Cpus)],
                 since: Some(SINCE),
                 computed: Some(CELL),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * When a connection is due for a record: at the first segment that it receives in a cell of time. Within a cell no slide of any table
- * begins (R1).
+ * When a socket is due for a record: a connection at the first segment that it receives in a cell of time, a UDP socket at its first
+ * datagram. Within a cell no slide of any table begins (R1).
  */
 #ifndef TOPSTAT_INET_CELL_H
 #define TOPSTAT_INET_CELL_H
@@ -24,13 +24,15 @@ HOST_WORD(cell_changed);
 HOST_WORD(apart);
 
 #define INET_APART(sample, ring) (1U << ((sample) * INET_RINGS + (ring)))
+/* The first rings of all samples, which are in their objects. */
+#define INET_FIRST_RINGS (1U | 1U << INET_RINGS | 1U << 2 * INET_RINGS | 1U << 3 * INET_RINGS)
 
 /* So far in the future begins a cell in which every segment is due (stamp_is_before()). */
 #define INET_ALWAYS_DUE 0x40000000
 
 /*
  * Compute the cell from the settings. These may change at any time without notice, so a cell lasts INET_CELL_MS at most. Within a cell no
- * table's slide begins: so a connection's first segment in a slide is its first one in a cell, too (R1).
+ * table's slide begins: so the first event in a slide is the first one in a cell, too (R1).
  */
 TS_NOINLINE u64 inet_next_cell(u64 jiffies)
 {
@@ -38,7 +40,7 @@ TS_NOINLINE u64 inet_next_cell(u64 jiffies)
 	u64 old = ts_read(cell), word = ts_read(cell_changed);
 	u32 now = jiffies, start, sample, table, rings = 0;
 
-	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
+	for (sample = 0; sample < INET_COUNTED; sample++) {
 		for (table = INET_PPS; table < RECORDS_TABLES; table++) {
 			struct ts_config *c = &settings.config[sample][table];
 
@@ -57,7 +59,7 @@ TS_NOINLINE u64 inet_next_cell(u64 jiffies)
 		rings |= INET_APART(INET_TCP_V4, inet_guest_ring(&settings, INET_TCP_V4, table)) |
 			 INET_APART(INET_TCP_V6, inet_guest_ring(&settings, INET_TCP_V6, table));
 	}
-	ts_write(apart, rings & ~(INET_APART(INET_TCP_V4, INET_PPS) | INET_APART(INET_TCP_V6, INET_PPS)));
+	ts_write(apart, rings & ~INET_FIRST_RINGS);
 	if (!old || (u32)word != all.slide) {
 		word = (u64)(now + 1) << 32 | all.slide;
 		ts_write(cell_changed, word);
@@ -86,11 +88,14 @@ TS_INLINE int inet_is_due(struct tcp_sock *tp)
 	return tcp_has_not_received(tp, inet_cell(now) >> 32, now);
 }
 
-/* Whether the connection has been silent for a while, and its next segment is due. */
-TS_INLINE int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
+/* Whether the socket has been silent for a while, and its next event is due. `tp`: NULL for a UDP socket. */
+TS_INLINE int inet_is_silent(struct sock *sk, struct tcp_sock *tp, const struct inet_object *o)
 {
 	u32 now = host_jiffies();
 
+	if (!tp)
+		return ts_read(o->cell) != inet_cell(host_jiffies()) >> 32 &&
+		       stamp_is_before(ts_read(o->counted.own.last), now - (u32)host_jiffies_of_ms(INET_SILENT_MS), now);
 	return sk->__sk_common.skc_state == TCP_ESTABLISHED && inet_is_due(tp) &&
 	       stamp_is_before(tcp_last_active(tp), now - (u32)host_jiffies_of_ms(INET_SILENT_MS), now);
 }

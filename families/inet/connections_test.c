@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Connections receive and send segments at random moments, and close. Hooks make records, and readers on any CPU settle. A model keeps
- * the amounts of each connection by slide.
+ * Connections and UDP sockets receive and send at random moments, and close. Hooks make records, and readers on any CPU settle. A model
+ * keeps the amounts of each socket by slide.
  */
 #define TS_KEEPS
 #include "observe/kernel.h"
@@ -23,6 +23,7 @@ TS_INLINE void inet_begin(struct sock *sk, struct inet_object *o)
 
 #include "record.h"
 #include "settle.h"
+#include "udp.h"
 #include "observe/user_test.h"
 
 #define FLOWS 24
@@ -60,8 +61,8 @@ struct test_flow {
 
 static struct test_flow flows[FLOWS];
 /* The amounts that are in totals. */
-static struct test_slides totals[INET_TCP_SAMPLES][RECORDS_TABLES];
-static u64 bytes[INET_TCP_SAMPLES];
+static struct test_slides totals[INET_SAMPLES][RECORDS_TABLES];
+static u64 bytes[INET_SAMPLES];
 
 static struct test_closed {
 	u64 id;
@@ -109,6 +110,17 @@ static void compare_value(const char *what, u32 of, u32 sample, u32 table, const
 		  (unsigned long long)value, (unsigned long long)least, (unsigned long long)most);
 }
 
+/* UDP has no table of segments that are sent again. */
+static u32 tables_of(u32 sample)
+{
+	return inet_is_tcp(sample) ? RECORDS_TABLES : INET_RETRANS;
+}
+
+static struct tcp_sock *tcp_of(struct test_flow *f)
+{
+	return inet_is_tcp(f->sample) ? &f->tp : NULL;
+}
+
 static struct sock *sock_of(struct test_flow *f)
 {
 	return (struct sock *)&f->tp;
@@ -132,7 +144,7 @@ static void model_record(struct test_flow *f)
 {
 	u32 table;
 
-	for (table = 0; table < RECORDS_TABLES; table++) {
+	for (table = 0; table < tables_of(f->sample); table++) {
 		struct test_counted *c = &f->of[table];
 		u64 now = slide_now(f->sample, table);
 
@@ -152,14 +164,33 @@ static void record(struct test_flow *f, u32 newest, u32 resent)
 static void open_flow(struct test_flow *f)
 {
 	memset(f, 0, sizeof(*f));
-	f->sample = test_random(INET_TCP_SAMPLES);
+	f->sample = test_random(INET_SAMPLES);
 	sock_of(f)->__sk_common.skc_state = TCP_ESTABLISHED;
 	f->o = host_make(objects, sk, sock_of(f));
 	inet_object_init(f->o, (u64)(unsigned long)f, NULL);
 	f->o->sample = f->sample;
+	if (!inet_is_tcp(f->sample)) {
+		inet_object_begin(f->o, f->sample, next_id += 1);
+		return;
+	}
 	/* Stamps of a socket that has not received anything yet. */
 	f->tp.rcv_tstamp = f->tp.inet_conn.icsk_ack.lrcvtime = f->tp.lsndtime = host_jiffies() - 10000000;
 	record(f, 0, 0);
+}
+
+/* A datagram is received, or sent. */
+static void datagram(struct test_flow *f)
+{
+	u32 packets = 1 + test_random(3), payload = test_once_in(4) ? 0 : test_random(1 << test_random(16)), table;
+
+	if (f->o->cell != inet_cell(host_jiffies()) >> 32)
+		model_record(f);
+	inet_udp_count(sock_of(f), f->o, test_random(2), packets, payload);
+	for (table = 0; table < tables_of(f->sample); table++)
+		TEST_WANT(f->of[table].open == slide_now(f->sample, table), "R1: table %u has no record in the slide of a datagram", table);
+	f->bytes += payload;
+	model_add(f, INET_PPS, packets);
+	model_add(f, INET_BPS, payload);
 }
 
 static void receive(struct test_flow *f)
@@ -169,7 +200,7 @@ static void receive(struct test_flow *f)
 	f->tp.segs_in++;
 	if (inet_is_due(&f->tp))
 		record(f, 1, 0);
-	for (table = 0; table < RECORDS_TABLES; table++)
+	for (table = 0; table < tables_of(sample); table++)
 		TEST_WANT(f->of[table].open == slide_now(sample, table), "R1: table %u has no record in the slide of a segment", table);
 	f->tp.bytes_received += payload;
 	f->bytes += payload;
@@ -206,7 +237,7 @@ static void model_taken(struct test_flow *f)
 {
 	u32 table, i;
 
-	for (table = 0; table < RECORDS_TABLES; table++) {
+	for (table = 0; table < tables_of(f->sample); table++) {
 		struct test_counted *c = &f->of[table];
 
 		/* The amounts of each slide since the last time that they were taken: the newest ones. */
@@ -227,11 +258,11 @@ static void model_taken(struct test_flow *f)
 
 static void close_flow(struct test_flow *f)
 {
-	struct test_closed *c = &closed[closed_count++ % CLOSED];
+	struct test_closed *c;
 	u32 table;
 
 	/* The last amounts count to the newest record, as all amounts before the next record do. */
-	for (table = 0; table < RECORDS_TABLES; table++) {
+	for (table = 0; table < tables_of(f->sample); table++) {
 		struct test_counted *of = &f->of[table];
 
 		slides_add(&of->slides, of->open, of->pending);
@@ -240,12 +271,15 @@ static void close_flow(struct test_flow *f)
 	}
 	ts_write(f->o->life, f->o->life | 1);
 	sock_of(f)->__sk_common.skc_state = TCP_CLOSE;
-	c->id = f->o->object.id;
-	c->sample = f->sample;
-	inet_finish(sock_of(f), &f->tp, f->o);
+	inet_finish(sock_of(f), tcp_of(f), f->o);
 	model_taken(f);
-	for (table = 0; table < RECORDS_TABLES; table++)
-		c->slides[table] = f->of[table].slides;
+	if (inet_is_tcp(f->sample)) {
+		c = &closed[closed_count++ % CLOSED];
+		c->id = f->o->object.id;
+		c->sample = f->sample;
+		for (table = 0; table < RECORDS_TABLES; table++)
+			c->slides[table] = f->of[table].slides;
+	}
 	inet_object_end(f->o);
 	host_user_free(rings, sock_of(f));
 	host_user_free(objects, sock_of(f));
@@ -262,7 +296,7 @@ static void settle(void)
 
 		if (!f->o || !(ts_read(f->o->listed) & INET_ON_LIST))
 			continue;
-		inet_settle_one(s, sock_of(f), &f->tp, f->o);
+		inet_settle_one(s, sock_of(f), tcp_of(f), f->o);
 		model_taken(f);
 		if (test_once_in(20))
 			test_time_passes(test_random(1 << 28));
@@ -276,7 +310,7 @@ static void compare_flow(u32 i)
 	struct test_flow *f = &flows[i];
 	u32 table;
 
-	for (table = 0; table < RECORDS_TABLES; table++) {
+	for (table = 0; table < tables_of(f->sample); table++) {
 		struct test_slides *s = &f->of[table].slides;
 		u64 row = 0, least = slides_since(s, slide_now(f->sample, table), TS_SLIDES - 1);
 
@@ -286,8 +320,8 @@ static void compare_flow(u32 i)
 			TEST_WANT(least <= test_missed(f->sample, table), "connection %u, table %u: no row for %llu", i, table,
 				  (unsigned long long)least);
 	}
-	TEST_WANT(f->o->tcp.bytes.sum[0] + f->o->tcp.bytes.sum[1] == f->taken_bytes, "connection %u: %llu bytes, not %llu", i,
-		  (unsigned long long)(f->o->tcp.bytes.sum[0] + f->o->tcp.bytes.sum[1]), (unsigned long long)f->taken_bytes);
+	TEST_WANT(f->o->counted.bytes.sum[0] + f->o->counted.bytes.sum[1] == f->taken_bytes, "connection %u: %llu bytes, not %llu", i,
+		  (unsigned long long)(f->o->counted.bytes.sum[0] + f->o->counted.bytes.sum[1]), (unsigned long long)f->taken_bytes);
 }
 
 static void compare_closed(void)
@@ -313,8 +347,8 @@ static void compare_totals(void)
 {
 	u32 sample, table, cpu;
 
-	for (sample = 0; sample < INET_TCP_SAMPLES; sample++) {
-		for (table = 0; table < RECORDS_TABLES; table++) {
+	for (sample = 0; sample < INET_SAMPLES; sample++) {
+		for (table = 0; table < tables_of(sample); table++) {
 			u64 value = 0;
 
 			for (cpu = 0; cpu < HOST_USER_CPUS; cpu++)
@@ -354,9 +388,10 @@ TEST(inet_connections)
 	memset(shares, 0, sizeof(shares));
 	memset(settling, 0, sizeof(settling));
 	closed_count = 0;
-	for (sample = 0; sample < INET_TCP_SAMPLES; sample++)
+	for (sample = 0; sample < INET_SAMPLES; sample++)
 		for (table = 0; table < INET_TABLES; table++)
-			test_configure(sample, table, obs_type(sample, table), periods[test_random(5)], 0);
+			if (table == INET_BYTES || table < tables_of(sample))
+				test_configure(sample, table, obs_type(sample, table), periods[test_random(5)], 0);
 	inet_next_cell(host_jiffies()); /* as other connections' segments do: it finds the rings that are needed */
 	for (i = 0; i < steps; i++) {
 		struct test_flow *f = &flows[test_random(test_once_in(4) ? FLOWS : busy)];
@@ -367,6 +402,8 @@ TEST(inet_connections)
 			open_flow(f);
 		else if (test_once_in(30))
 			close_flow(f);
+		else if (!inet_is_tcp(f->sample))
+			datagram(f);
 		else if (test_once_in(12))
 			send(f, 1);
 		else if (test_once_in(2))

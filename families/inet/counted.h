@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Connections that TCP counts (records.h): hooks only make records, and readers do the rest. A reader takes the growth of the
+ * What is counted of sockets: TCP counts its connections itself, and UDP sockets have counters of their own. Hooks only make records of
+ * these counters (records.h), and readers do the rest. A reader takes the growth of the
  * counters since the last reader, and adds it to the totals, by the slides of the records, and to the connection's running total.
  * Then it orders the connection by the values that records and counters give. When the connection ends, a hook takes the rest. So
  * the totals contain all traffic of a connection, once.
@@ -41,15 +42,15 @@ TS_INLINE void inet_take(struct inet_object *o, const struct records_counts *was
 
 	more->bytes[0] = more->bytes[1] = 0;
 	if (tables & 1U << INET_BPS) {
-		more->bytes[0] = inet_take_bytes(&o->tcp.taken[0], was->bytes[0], now->bytes[0]);
-		more->bytes[1] = inet_take_bytes(&o->tcp.taken[1], was->bytes[1], now->bytes[1]);
+		more->bytes[0] = inet_take_bytes(&o->counted.taken[0], was->bytes[0], now->bytes[0]);
+		more->bytes[1] = inet_take_bytes(&o->counted.taken[1], was->bytes[1], now->bytes[1]);
 	}
 	if (!(tables & 1U << INET_PPS) || !(in | out) ||
-	    !ts_cas(&o->tcp.taken_segments, word, (u64)(u32)(was->packets[1] + out) << 32 | (u32)(was->packets[0] + in)))
+	    !ts_cas(&o->counted.taken_segments, word, (u64)(u32)(was->packets[1] + out) << 32 | (u32)(was->packets[0] + in)))
 		in = out = 0;
 	more->packets[0] = in;
 	more->packets[1] = out;
-	if (!(tables & 1U << INET_RETRANS) || !resent || !ts_cas32(&o->tcp.taken_resent, was->resent, was->resent + resent))
+	if (!(tables & 1U << INET_RETRANS) || !resent || !ts_cas32(&o->counted.taken_resent, was->resent, was->resent + resent))
 		resent = 0;
 	more->resent = resent;
 }
@@ -57,13 +58,13 @@ TS_INLINE void inet_take(struct inet_object *o, const struct records_counts *was
 /* Read the words. Before the counters are read. */
 TS_INLINE void inet_taken(struct records_counts *was, struct inet_object *o)
 {
-	u64 segments = ts_read(o->tcp.taken_segments);
+	u64 segments = ts_read(o->counted.taken_segments);
 
-	was->bytes[0] = ts_read(o->tcp.taken[0]);
-	was->bytes[1] = ts_read(o->tcp.taken[1]);
+	was->bytes[0] = ts_read(o->counted.taken[0]);
+	was->bytes[1] = ts_read(o->counted.taken[1]);
 	was->packets[0] = segments;
 	was->packets[1] = segments >> 32;
-	was->resent = ts_read(o->tcp.taken_resent);
+	was->resent = ts_read(o->counted.taken_resent);
 	ts_rmb();
 }
 
@@ -101,9 +102,9 @@ TS_INLINE void inet_count_bytes(struct obs *x, struct inet_object *o, const stru
 	if (!x->config[INET_BYTES].enabled)
 		return;
 	if (more->bytes[0])
-		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->tcp.bytes, 0, more->bytes[0]);
+		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->counted.bytes, 0, more->bytes[0]);
 	if (more->bytes[1])
-		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->tcp.bytes, 1, more->bytes[1]);
+		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->counted.bytes, 1, more->bytes[1]);
 }
 
 #endif /* TOPSTAT_INET_COUNTED_H */

@@ -3,9 +3,11 @@
 #ifndef TOPSTAT_INET_FUNCTIONS_H
 #define TOPSTAT_INET_FUNCTIONS_H
 
+#include "list.bpf.h"
 #include "object.bpf.h"
 #include "observe/datagram.bpf.h"
 #include "observe/gate.bpf.h"
+#include "udp.h"
 
 /* The object of a socket that has no object or id yet. NULL: the datagram is counted to the totals alone. */
 static __noinline struct inet_object *inet_udp_ready(struct sock *sk, u32 part, u32 packets, u32 bytes)
@@ -42,7 +44,7 @@ static __noinline int inet_datagram(struct sock *sk, struct sk_buff *skb, u32 pa
 	}
 	sample = o->sample;
 	if (sample >= INET_UDP_V4 && sample < INET_SAMPLES)
-		inet_count(o, sample, part, packets, host_number(bytes));
+		inet_udp_count(sk, o, part, packets, host_number(bytes));
 	return 0;
 }
 

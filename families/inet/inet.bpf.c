@@ -33,7 +33,7 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 	if (!o)
 		o = host_make(objects, sk, sk);
 	if (!o) {
-		host_call(inet_no_memory(sk, tp));
+		host_call(inet_no_memory(sk, tp, NULL));
 		return NULL;
 	}
 	tcp_counts(&now, sk, tp, 1);
@@ -205,7 +205,7 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 		return;
 	state = sk->__sk_common.skc_state;
 	/* A silent connection is due when it speaks again. */
-	if (state != TCP_LISTEN && state != TCP_CLOSE && !(ts_read(o->listed) & INET_ON_LIST) && !inet_is_silent(sk, tp))
+	if (state != TCP_LISTEN && state != TCP_CLOSE && !(ts_read(o->listed) & INET_ON_LIST) && !inet_is_silent(sk, tp, o))
 		host_call(inet_list(sk, tp, o));
 }
 

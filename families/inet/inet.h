@@ -18,6 +18,11 @@ enum inet_sample {
 /* The samples of TCP come first. */
 enum { INET_TCP_SAMPLES = INET_UDP_V4 };
 
+/* The samples that this program counts, from the first one on. */
+#ifndef INET_COUNTED
+#define INET_COUNTED INET_SAMPLES
+#endif
+
 /* A power of two tables; the static table is the last. */
 enum inet_table {
 	INET_PPS, /* packets, by window */
@@ -87,8 +92,16 @@ TS_INLINE int inet_id_has(u64 id, u64 cookie)
 #define INET_GUEST_LEAVING (8ULL << 32)
 #define INET_GUEST_ON_LIST (INET_GUEST_LISTED | INET_GUEST_LEAVING)
 
-/* A connection that TCP counts: see records.h. */
-struct inet_tcp {
+/* The counters of a UDP socket, to which hooks add. TCP has its own. */
+struct inet_own {
+	u64 bytes[TS_PARTS];
+	u64 packets[TS_PARTS];
+	u32 last; /* jiffies: of the last datagram */
+	u32 pad;
+};
+
+/* The records of a socket's counters: see records.h. */
+struct inet_counted {
 	u64 rings; /* address of struct inet_rings; 0: not made */
 	struct record_ring ring;
 	/*
@@ -99,7 +112,8 @@ struct inet_tcp {
 	u64 taken_segments; /* received; segments sent are in the high half */
 	u32 taken_resent;
 	u32 pad;
-	struct ts_count bytes; /* as `bytes` of struct inet_object; only readers add to it */
+	struct ts_count bytes; /* of the table INET_BYTES: what was taken */
+	struct inet_own own;
 };
 
 /*
@@ -108,7 +122,7 @@ struct inet_tcp {
 #define INET_GUESTS 4
 
 /*
- * The rings of a connection: one for each table of its sample, and then one for each guest, unless a ring before it has slides of
+ * The rings of a socket: one for each table of its sample, and then one for each guest, unless a ring before it has slides of
  * this length. The first ring is in the object.
  */
 enum { INET_RINGS = RECORDS_TABLES + INET_GUESTS };
@@ -121,9 +135,8 @@ struct inet_rings {
 /*
  * An object, in the socket's local storage: it lives as long as the socket.
  *
- * The kernel puts it 8 bytes behind the start of a cache line. The fields of every push share the 56 bytes of the first line, and
- * so do those of every record: the head of the ring ends there. Each window, each pair of records, and the fields behind the windows
- * begin a line. With INET_STORAGE_BYTES before it, the object must fit into 1 KiB, for the kernel's next larger size is 2 KiB.
+ * The kernel puts it 8 bytes behind the start of a cache line. The fields of every record share the 56 bytes of the first line: the
+ * head of the ring ends there, and each pair of records begins a line. With INET_STORAGE_BYTES before it, the object must fit into 1 KiB, for the kernel's next larger size is 2 KiB.
  */
 #define INET_STORAGE_BYTES 136
 /* The bytes of the object in its first line. */
@@ -135,22 +148,13 @@ struct inet_object {
 	 * another address: a copy, made by accept; INET_INIT: a CPU is initialising the object.
 	 */
 	struct ts_object object;
-	union {
-		u64 quiet; /* UDP: see ts_quiet() */
-		u64 listed; /* TCP: see guest.h */
-	};
-	u32 pad;
+	u64 listed; /* see guest.h */
+	u32 cell; /* UDP: the beginning of the cell of the newest record, in jiffies; or INET_RECORDING */
 	u8 sample; /* enum inet_sample */
 	u8 life; /* of the socket, two for each connection; odd: closed, and later packets make no new object of it */
 	u8 sure; /* the owner is known; 0: inherited from the listener, until its user sends */
-	u8 no_rings; /* TCP: there was no memory for `rings` */
-	union {
-		struct { /* of objects that are pushed to */
-			struct ts_count bytes; /* of the table INET_BYTES */
-			struct ts_window window[INET_BYTES]; /* of the tables before it */
-		};
-		struct inet_tcp tcp; /* of connections that TCP counts */
-	};
+	u8 no_rings; /* there was no memory for `rings` */
+	struct inet_counted counted;
 	u64 sock; /* address of the socket */
 	/* The socket's user, as in struct process_who; set in process context, see inet_set_owner(). */
 	u64 cgroup;
@@ -160,9 +164,9 @@ struct inet_object {
 };
 
 _Static_assert(sizeof(struct inet_object) + INET_STORAGE_BYTES <= 1024, "an object takes 1 KiB, and not 2");
-_Static_assert(sizeof(struct inet_tcp) <= sizeof(struct ts_count) + INET_BYTES * sizeof(struct ts_window), "and no more for TCP's sake");
-_Static_assert(offsetof(struct inet_object, window) == INET_HEAD_BYTES && offsetof(struct inet_object, tcp.ring.record) == INET_HEAD_BYTES,
-	       "windows and records begin a line");
+_Static_assert(offsetof(struct inet_object, counted.ring.record) == INET_HEAD_BYTES, "records begin a line");
+/* In place of a cell: a CPU makes the records of the socket. */
+#define INET_RECORDING (~0U)
 
 /* Set the socket's user. */
 TS_INLINE void inet_set_owner(struct inet_object *o, const struct process_who *who)
@@ -186,7 +190,7 @@ TS_INLINE int inet_is_tcp(u32 sample)
 }
 
 /* Changes whenever a pinned structure changes: the constants, the settings, a bank, an object. */
-#define INET_ABI 9
+#define INET_ABI 10
 
 /* Set before loading. */
 struct inet_constants {
@@ -258,7 +262,7 @@ struct inet_scratch {
 };
 
 struct inet_scratches {
-	struct inet_scratch of[INET_TCP_SAMPLES];
+	struct inet_scratch of[INET_COUNTED];
 };
 
 /*
@@ -267,7 +271,7 @@ struct inet_scratches {
  */
 struct inet_shares {
 	u64 used;
-	u64 share[INET_TCP_SAMPLES][RECORDS_TABLES][TS_SLIDES + 2][TS_PARTS]; /* the last one: older amounts */
+	u64 share[INET_COUNTED][RECORDS_TABLES][TS_SLIDES + 2][TS_PARTS]; /* the last one: older amounts */
 };
 
 /*

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The active connections: their counters may have grown since a reader last took differences. They are in the storage `active`,
- * which readers go through. A hook puts a connection there when it makes a record. A reader takes a connection off after a while
- * of silence, in two steps (INET_LEAVING) that are INET_CELL_MS apart: so no hook is still running that has seen the connection
- * listed.
+ * The active sockets: their counters may have grown since a reader last took differences. They are in the storage `active`,
+ * which readers go through. A hook puts a socket there when it makes a record. A reader takes a socket off after a while of
+ * silence, in two steps (INET_LEAVING) that are INET_CELL_MS apart: so no hook is still running that has seen the socket listed.
  */
 #ifndef TOPSTAT_INET_LIST_H
 #define TOPSTAT_INET_LIST_H
@@ -29,48 +28,57 @@ static __always_inline u32 inet_sample_of_sock(struct sock *sk)
 	return sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[2] == bpf_htonl(0xffff) ? INET_TCP_V4 : INET_TCP_V6;
 }
 
-/* Count the connection as refused: there is no memory for a part of it. */
-static __noinline int inet_no_memory(struct sock *sk, struct tcp_sock *tp)
+/* Count the socket as refused: there is no memory for its list entry, or for the connection's object (`o` is NULL). */
+static __noinline int inet_no_memory(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
 	struct records_counts all;
+	u32 sample;
 
-	if (!sk || !tp)
+	if (!sk)
 		return 0;
-	tcp_counts(&all, sk, tp, 1);
-	inet_refuse(inet_sample_of_sock(sk), &all);
+	if (tp) {
+		tcp_counts(&all, sk, tp, 1);
+		sample = inet_sample_of_sock(sk);
+	} else if (o) {
+		inet_counts_of(&all, &o->counted.own);
+		sample = o->sample;
+	} else {
+		return 0;
+	}
+	inet_refuse(sample, &all);
 	return host_nothing();
 }
 
-/* The lists that a connection belongs to, as bits of `listed`. */
-static __always_inline u64 inet_lists(void)
+/* The lists that a socket belongs to, as bits of `listed`. The family net reads TCP's alone. */
+static __always_inline u64 inet_lists(const struct inet_object *o)
 {
-	return ts_read(settings.guest[0].enabled) ? INET_LISTED | INET_GUEST_LISTED : INET_LISTED;
+	return inet_is_tcp(o->sample) && ts_read(settings.guest[0].enabled) ? INET_LISTED | INET_GUEST_LISTED : INET_LISTED;
 }
 
 static __always_inline int inet_is_listed(struct inet_object *o)
 {
-	u64 lists = inet_lists();
+	u64 lists = inet_lists(o);
 
 	return (ts_read(o->listed) & lists) == lists;
 }
 
 /*
- * Put the connection on its lists, or leave it there. `listed` is written before the storages: then inet_unlist() adds a storage
+ * Put the socket on its lists, or leave it there. `listed` is written before the storages: then inet_unlist() adds a storage
  * again, if needed.
  */
 static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
-	u64 lists = inet_lists();
+	u64 lists = inet_lists(o);
 
 	ts_write(o->listed, lists | (u32)host_jiffies());
 	if (!host_make(active, sk, sk) || (lists & INET_GUEST_LISTED && !host_make(guests, sk, sk))) {
 		ts_write(o->listed, 0);
-		host_call(inet_no_memory(sk, tp));
+		host_call(inet_no_memory(sk, tp, o));
 	}
 	return host_nothing();
 }
 
-/* Take the connection off the list. */
+/* Take the socket off the list. */
 static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
 {
 	if (!inet_leaves(o, INET_LISTED, INET_LEAVING))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Sockets as objects, on any host: the beginning and end of an object, and the pushes to it. Hooks assign packets to sockets, and
- * measure them.
+ * Sockets as objects, on any host: the beginning and end of an object, and amounts without an object. Hooks assign packets to sockets,
+ * and measure them.
  */
 #ifndef TOPSTAT_INET_LOGIC_H
 #define TOPSTAT_INET_LOGIC_H
@@ -17,23 +17,17 @@ HOST_KEPT(struct inet_kept, INET_KEPT_SAMPLES, INET_KEPT_TABLES);
 #endif
 
 /*
- * Where TCP's counters are read (INET_RECORDS), a table of connections has no window at an offset: its window is made of records.
- * The number in place of the offset encodes sample and table, and is no multiple of 8, unlike an offset.
+ * A dynamic table has no window at an offset: its window is made of records (peek.h). The number in place of the offset encodes sample
+ * and table, and is no multiple of 8, unlike an offset.
  */
 #define INET_RECORDS_AT(sample, table) ((sample) << 3 | ((table) + 1))
-#define INET_RECORDS_SAMPLE(at) ((at) >> 3 & 1)
+#define INET_RECORDS_SAMPLE(at) ((at) >> 3 & (INET_SAMPLES - 1))
 #define INET_RECORDS_TABLE(at) (((at) & 7) - 1)
 
 /* All samples have the same tables. */
 TS_INLINE u32 obs_at(u32 sample, u32 table)
 {
-#ifdef INET_RECORDS
-	if (inet_is_tcp(sample))
-		return table == INET_BYTES ? offsetof(struct inet_object, tcp.bytes) : INET_RECORDS_AT(sample, table);
-#endif
-	if (table == INET_BYTES)
-		return offsetof(struct inet_object, bytes);
-	return offsetof(struct inet_object, window) + table * sizeof(struct ts_window);
+	return table == INET_BYTES ? offsetof(struct inet_object, counted.bytes) : INET_RECORDS_AT(sample, table);
 }
 
 TS_INLINE u32 obs_type(u32 sample, u32 table)
@@ -43,22 +37,22 @@ TS_INLINE u32 obs_type(u32 sample, u32 table)
 
 #include "observe/obs.h"
 
-/* Clear all windows. For an object that is in no table, and has no id. */
+/* Clear all that is counted. For an object that is in no table, and has no id. */
 TS_INLINE void inet_object_reset(struct inet_object *o)
 {
 	ts_write(o->life, (o->life + 1) & ~1);
-	o->quiet = 0;
-	__builtin_memset(&o->window, 0, sizeof(o->window));
-	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
+	o->listed = 0;
+	o->cell = 0;
+	__builtin_memset(&o->counted, 0, sizeof(o->counted));
 }
 
 /* Exclude the counters `now`: they were counted before the object was known, or were taken. */
 TS_INLINE void inet_taken_from(struct inet_object *o, const struct records_counts *now)
 {
-	o->tcp.taken[0] = now->bytes[0];
-	o->tcp.taken[1] = now->bytes[1];
-	o->tcp.taken_segments = (u64)now->packets[1] << 32 | now->packets[0];
-	o->tcp.taken_resent = now->resent;
+	o->counted.taken[0] = now->bytes[0];
+	o->counted.taken[1] = now->bytes[1];
+	o->counted.taken_segments = (u64)now->packets[1] << 32 | now->packets[0];
+	o->counted.taken_resent = now->resent;
 }
 
 /*
@@ -183,38 +177,17 @@ TS_INLINE int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
 	return 1;
 }
 
-/* The tables that a datagram is pushed to. */
-#define INET_PACKET_TABLES (1U << INET_PPS | 1U << INET_BPS | 1U << INET_BYTES)
-
-TS_INLINE void inet_add(struct obs *x, u32 part, u32 packets, u32 bytes)
-{
-	obs_add(x, INET_PPS, part, packets);
-	obs_add_any(x, INET_BPS, part, bytes);
-	obs_add_any(x, INET_BYTES, part, bytes);
-	obs_end(x);
-}
-
-/* Count packets, and the bytes of their payload. */
-TS_INLINE void inet_count(struct inet_object *o, u32 sample, u32 part, u32 packets, u32 bytes)
-{
-	struct obs x;
-
-	if (!obs_begin_quiet(&x, sample, &o->object, INET_PACKET_TABLES, &o->quiet))
-		return;
-	/* Two call sites, so that each of the two kinds of push gets separate code. */
-	if (obs_is_quiet(&x))
-		inet_add(&x, part, packets, bytes);
-	else
-		inet_add(&x, part, packets, bytes);
-}
-
 /* Count to the totals alone: there is no memory for an object (`refused`), or the socket is closed already. */
 TS_INLINE void inet_count_total(u32 sample, u32 part, u32 packets, u32 bytes, u32 refused)
 {
 	struct obs x;
 
-	if (sample < INET_SAMPLES && obs_begin_total(&x, sample, refused))
-		inet_add(&x, part, packets, bytes);
+	if (sample >= INET_SAMPLES || !obs_begin_total(&x, sample, refused))
+		return;
+	obs_add(&x, INET_PPS, part, packets);
+	obs_add_any(&x, INET_BPS, part, bytes);
+	obs_add_any(&x, INET_BYTES, part, bytes);
+	obs_end(&x);
 }
 
 /* Count packets and bytes as opaque: their true amounts are unknown, but no larger. */

@@ -1,21 +1,37 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Sockets are made, accepted, used, used again and closed, with and without memory and a delay, on all CPUs. A model keeps the
- * expected amounts of each.
+ * UDP sockets are made, used and closed, with and without memory, and on all CPUs at the same time: while a CPU counts a datagram or
+ * closes a socket, another one counts a datagram or closes it. A model keeps the expected sums.
  */
 #define TS_KEEPS
 static void test_step(void);
 #define TS_STEP() test_step()
+#include "observe/kernel.h"
+
+struct ts_window;
+static int inet_peek(struct ts_window *w, u64 obj, u32 at);
+static u64 inet_most(u64 obj, u32 at);
+
+#include "view.h"
 #include "counted.h"
+#include "listed.h"
+
+TS_INLINE void inet_begin(struct sock *sk, struct inet_object *o)
+{
+}
+
+#include "record.h"
+#include "settle.h"
+#include "udp.h"
 #include "observe/user_test.h"
 
 #define SOCKETS 20
 
 struct test_socket {
+	struct tcp_sock memory; /* larger than a UDP socket */
 	u32 sample;
-	u32 listens;
+	u32 is_kernels;
 	u32 closed;
-	u64 packets, bytes; /* pushed to its object */
 	u64 cookie; /* 0: none yet */
 };
 
@@ -24,94 +40,83 @@ static u64 packets[INET_SAMPLES], bytes[INET_SAMPLES];
 static u64 refused_packets[INET_SAMPLES], refused_bytes[INET_SAMPLES];
 static u64 next_cookie, cookie_step;
 
-/* The socket of which another CPU has a packet after `meanwhile_in` steps. */
+/* The socket with which another CPU does something after `meanwhile_in` steps. */
 static struct test_socket *meanwhile;
 static u32 meanwhile_in;
 
-/* The last closed connections, with their amounts. */
-#define CLOSED 64
-
-static struct test_closed {
-	u64 id;
-	u32 sample;
-	struct ts_window window[INET_KEPT_TABLES];
-} closed[CLOSED];
-static u32 closed_count;
-
 TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 obj, struct ts_window *scratch)
 {
-	((struct inet_kept *)kept)->about.owner.pid = ((struct inet_object *)obj)->pid;
-	((struct inet_kept *)kept)->about.closed = 1;
 }
 
-/*
- * Each closed connection has a row until it has aged out, or is no larger than the largest one without a row. UDP sockets leave
- * no closed rows.
- */
-static void compare_closed(void)
+static struct sock *sock_of(struct test_socket *s)
 {
-	u32 i, table, first = closed_count > CLOSED ? closed_count - CLOSED : 0;
-
-	for (i = first; i < closed_count; i++) {
-		const struct test_closed *c = &closed[i % CLOSED];
-
-		for (table = 0; table < INET_KEPT_TABLES; table++) {
-			u64 value = test_value(c->sample, table, &c->window[table]), row = 0;
-			int has_row = test_row(c->sample, table, c->id, &row);
-
-			TEST_WANT(!has_row || (c->sample < INET_KEPT_SAMPLES && row == value),
-				  "closed %u, table %u: a row of %llu, not %llu", i, table, (unsigned long long)row,
-				  (unsigned long long)value);
-			if (c->sample < INET_KEPT_SAMPLES && value > test_missed_ended(c->sample, table))
-				TEST_WANT(has_row, "closed %u, table %u: no row for %llu", i, table,
-					  (unsigned long long)value);
-		}
-	}
+	return (struct sock *)&s->memory;
 }
 
 static struct inet_object *object_of(struct test_socket *s)
 {
-	struct inet_object *o = host_of(objects, sk, s);
+	struct inet_object *o = host_of(objects, sk, sock_of(s));
 
 	return o && inet_object_is_own(o) && o->object.id ? o : NULL;
 }
 
-/* Count a datagram, as the hooks do (packet.bpf.h). */
-static void packet(struct test_socket *s, u32 part)
+static void without_object(struct test_socket *s, u32 part, u32 n, u32 b, u32 refused)
 {
-	u32 n = 1 + test_random(20), b = test_once_in(3) ? 0 : test_random(1 << test_random(20));
+	inet_count_total(s->sample, part, n, b, refused);
+	if (refused) {
+		refused_packets[s->sample] += n;
+		refused_bytes[s->sample] += b;
+	}
+}
+
+/* Count a datagram, as the hooks do (functions.bpf.h). */
+static void packet(struct test_socket *s)
+{
+	u32 part = test_random(2), n = 1 + test_random(20), b = test_once_in(3) ? 0 : test_random(1 << test_random(20));
 	struct inet_object *o;
+	u64 id;
 
 	host_user_no_memory = test_once_in(3);
-	o = host_make(objects, sk, s);
+	o = host_make(objects, sk, sock_of(s));
 	host_user_no_memory = 0;
 	packets[s->sample] += n;
 	bytes[s->sample] += b;
 	if (!o) {
-		inet_count_total(s->sample, part, n, b, 1);
-		refused_packets[s->sample] += n;
-		refused_bytes[s->sample] += b;
+		without_object(s, part, n, b, 1);
 		return;
 	}
-	if (!inet_object_own(o, (u64)s, NULL)) {
+	if (!inet_object_own(o, (u64)(unsigned long)s, NULL)) {
 		TEST_WANT(o->object.self == INET_INIT, "nobody else makes the object");
-		inet_count_total(s->sample, part, n, b, 1);
-		refused_packets[s->sample] += n;
-		refused_bytes[s->sample] += b;
+		without_object(s, part, n, b, 1);
 		return;
 	}
 	if (!inet_is_dead(o) && !o->object.id) {
 		if (!s->cookie)
 			s->cookie = next_cookie += cookie_step;
-		inet_object_begin(o, s->sample, s->cookie);
+		id = s->is_kernels ? inet_kernels_id(s->cookie) : s->cookie;
+		inet_object_begin(o, s->sample, id);
 	}
-	if (inet_is_dead(o)) {
-		inet_count_total(s->sample, part, n, b, 0);
+	if (inet_is_dead(o))
+		without_object(s, part, n, b, 0);
+	else
+		inet_udp_count(sock_of(s), o, part, n, b);
+}
+
+/* The last descriptor is closed (made.bpf.h). */
+static void close_socket(struct test_socket *s)
+{
+	struct inet_object *o = host_of(objects, sk, sock_of(s));
+
+	if (s->closed || s->is_kernels)
 		return;
-	}
-	inet_count(o, s->sample, part, n, b);
-	s->packets += n;
-	s->bytes += b;
+	s->closed = 1;
+	if (!o)
+		return;
+	ts_write(o->life, o->life | 1);
+	if (inet_object_is_own(o) && o->object.id)
+		inet_finish(sock_of(s), NULL, o);
+	inet_object_end(o);
+	TEST_WANT(!o->object.id, "it has no id any more");
 }
 
 static void test_step(void)
@@ -123,43 +128,83 @@ static void test_step(void)
 		return;
 	meanwhile = NULL;
 	host_user_cpu = (cpu + 1) % HOST_USER_CPUS;
-	packet(s, test_random(2));
+	if (test_once_in(8))
+		close_socket(s);
+	else
+		packet(s);
 	host_user_cpu = cpu;
 }
 
-/* Two CPUs have packets of the socket at once. */
-static void packets_at_once(struct test_socket *s)
+/* Two CPUs do something with the socket at the same time. */
+static void at_once(struct test_socket *s, void (*what)(struct test_socket *s))
 {
 	meanwhile = s;
-	meanwhile_in = 1 + test_random(40);
-	packet(s, test_random(2));
+	meanwhile_in = 1 + test_random(test_once_in(2) ? 40 : 400);
+	what(s);
 	meanwhile = NULL;
 }
 
-static void end(struct test_socket *s, struct inet_object *o)
+static void settle(void)
 {
-	struct test_closed *c;
+	u32 i;
 
-	if (o->object.id) {
-		c = &closed[closed_count++ % CLOSED];
-		c->id = o->object.id;
-		c->sample = s->sample;
-		memcpy(c->window, o->window, sizeof(c->window));
+	for (i = 0; i < SOCKETS; i++) {
+		struct inet_object *o = object_of(&sockets[i]);
+
+		if (o && !inet_is_dead(o) && ts_read(o->listed) & INET_ON_LIST)
+			inet_settle_one(inet_settling(), sock_of(&sockets[i]), NULL, o);
 	}
-	inet_object_end(o);
-	TEST_WANT(!o->object.id, "it has no id any more");
+	inet_now(inet_settling());
+	inet_flush(inet_settling());
 }
 
-static void close_socket(struct test_socket *s)
+/* Records are complete, and none is ahead of a later one. */
+static void compare_ring(u32 i, struct inet_object *o)
 {
-	struct inet_object *o = host_of(objects, sk, s);
+	struct record_ring *g = &o->counted.ring;
+	u64 number = g->slide & TS_SLIDE_NUMBER, later = (u32)o->counted.own.packets[0], bytes_later = o->counted.own.bytes[1];
+	u32 marks = ts_done_marks(g->done) & TS_MARKS_ALL, age;
+	struct record *r;
 
-	if (o && inet_object_is_own(o)) {
-		end(s, o);
-		if (test_once_in(2))
-			inet_object_end(o); /* a second call does nothing */
+	if (!g->slide)
+		return;
+	TEST_WANT(ts_is_done(g->done, g->slide) && marks & 1, "socket %u: a record is half done", i);
+	TEST_WANT(o->cell != INET_RECORDING, "socket %u: nobody makes records", i);
+	for (age = 0; age < TS_MARKS; age++) {
+		if (!(marks >> age & 1))
+			continue;
+		r = records_at(g, ts_mark_index(number % TS_MARKS, age));
+		TEST_WANT(r->packets[0] <= later && r->bytes[1] >> 8 <= bytes_later, "socket %u: the record of slide -%u is ahead", i, age);
+		later = r->packets[0];
+		bytes_later = r->bytes[1] >> 8;
 	}
-	s->closed = 1;
+}
+
+static void compare(void)
+{
+	u64 untaken[INET_SAMPLES] = {}, alive = 0, counted = 0;
+	u32 i, sample;
+
+	for (i = 0; i < SOCKETS; i++) {
+		struct inet_object *o = object_of(&sockets[i]);
+
+		if (!o)
+			continue;
+		alive += !sockets[i].is_kernels;
+		compare_ring(i, o);
+		/* What a datagram has added before the socket's record was made is taken after the next record. */
+		untaken[sockets[i].sample] += o->counted.own.bytes[0] + o->counted.own.bytes[1] - o->counted.taken[0] - o->counted.taken[1];
+		TEST_WANT(!sockets[i].is_kernels || !(o->counted.own.bytes[0] - o->counted.taken[0]), "socket %u: IU3", i);
+	}
+	for (sample = INET_UDP_V4; sample < INET_SAMPLES; sample++) {
+		counted += census[sample].begun - census[sample].ended;
+		TEST_WANT(test_total(sample, INET_BYTES) + untaken[sample] == bytes[sample], "sample %u: %llu bytes and %llu, not %llu", sample,
+			  (unsigned long long)test_total(sample, INET_BYTES), (unsigned long long)untaken[sample],
+			  (unsigned long long)bytes[sample]);
+		TEST_WANT(test_refused(sample, INET_PPS) == refused_packets[sample], "sample %u: refused", sample);
+		TEST_WANT(test_refused(sample, INET_BYTES) == refused_bytes[sample], "sample %u: refused bytes", sample);
+	}
+	TEST_WANT(counted == alive, "%llu objects, not %llu", (unsigned long long)counted, (unsigned long long)alive);
 }
 
 /*
@@ -230,64 +275,32 @@ static void test_takes(void)
 			  (unsigned long long)counted[k]);
 }
 
-/* The accepted socket gets a copy of the listener's storage. */
-static void accept_socket(struct test_socket *listener, struct test_socket *s)
+/* An accepted socket gets a copy of its listener's storage; a socket that is used again gets another id. */
+static void test_copies(void)
 {
-	memset(s, 0, sizeof(*s));
-	s->sample = listener->sample;
-	host_user_free(objects, s);
-	host_user_clone(objects, listener, s);
-}
+	struct test_socket *listener = &sockets[0], *accepted = &sockets[1];
+	struct inet_object *o = host_make(objects, sk, sock_of(listener)), *copy;
+	u64 id;
 
-static void compare(void)
-{
-	u64 alive = 0, counted = 0;
-	u32 i, sample;
-
-	for (i = 0; i < SOCKETS; i++) {
-		struct test_socket *s = &sockets[i];
-		struct inet_object *o = object_of(s);
-		u64 sum, value, row = 0;
-
-		if (!o)
-			continue;
-		alive++;
-		sum = o->window[INET_PPS].sum[INET_RX] + o->window[INET_PPS].sum[INET_TX];
-		TEST_WANT(sum == s->packets, "socket %u: %llu packets, not %llu", i, (unsigned long long)sum,
-			  (unsigned long long)s->packets);
-		sum = o->bytes.sum[INET_RX] + o->bytes.sum[INET_TX];
-		TEST_WANT(sum == s->bytes, "socket %u: %llu bytes, not %llu", i, (unsigned long long)sum,
-			  (unsigned long long)s->bytes);
-		if (settings.config[s->sample][INET_PPS].delay)
-			continue;
-		value = test_value(s->sample, INET_PPS, &o->window[INET_PPS]);
-		if (value > test_missed(s->sample, INET_PPS))
-			TEST_WANT(test_row(s->sample, INET_PPS, o->object.id, &row) && row == value,
-				  "socket %u: no row for %llu packets", i, (unsigned long long)value);
-	}
-	for (sample = 0; sample < INET_SAMPLES; sample++) {
-		counted += census[sample].begun - census[sample].ended;
-		TEST_WANT(test_total(sample, INET_PPS) == packets[sample], "sample %u: packets in total", sample);
-		TEST_WANT(test_total(sample, INET_BPS) == bytes[sample], "sample %u: bytes in total", sample);
-		TEST_WANT(test_total(sample, INET_BYTES) == bytes[sample], "sample %u: bytes ever", sample);
-		TEST_WANT(test_refused(sample, INET_PPS) == refused_packets[sample], "sample %u: refused", sample);
-		TEST_WANT(test_refused(sample, INET_BYTES) == refused_bytes[sample], "sample %u: refused bytes", sample);
-	}
-	compare_closed();
-	TEST_WANT(counted == alive, "%llu objects, not %llu", (unsigned long long)counted, (unsigned long long)alive);
-}
-
-/* The socket is used for another connection, which begins at 0. */
-static void use_again(struct test_socket *s)
-{
-	struct inet_object *o = host_of(objects, sk, s);
-
-	if (o && inet_object_is_own(o)) {
-		end(s, o);
-		inet_object_reset(o);
-	}
-	s->closed = 0;
-	s->packets = s->bytes = 0;
+	inet_object_init(o, (u64)(unsigned long)listener, NULL);
+	o->pid = 7;
+	o->sure = 1;
+	o->counted.taken[0] = 5;
+	host_user_clone(objects, sock_of(listener), sock_of(accepted));
+	copy = host_of(objects, sk, sock_of(accepted));
+	TEST_WANT(!inet_object_is_own(copy) && inet_object_own(copy, (u64)(unsigned long)accepted, NULL), "the copy becomes an object");
+	TEST_WANT(copy->pid == 7 && !copy->sure && !copy->counted.taken[0] && copy->sock == (u64)(unsigned long)accepted, "the listener's user, and nothing else");
+	inet_object_begin(copy, INET_TCP_V4, 1000);
+	id = copy->object.id;
+	inet_object_end(copy);
+	TEST_WANT(!copy->object.id && inet_is_dead(copy), "it has ended");
+	inet_object_reset(copy);
+	inet_object_begin(copy, INET_TCP_V4, 1000);
+	TEST_WANT(copy->object.id != id && inet_id_has(copy->object.id, 1000), "another connection has another id");
+	inet_object_end(copy);
+	host_user_free(objects, sock_of(listener));
+	host_user_free(objects, sock_of(accepted));
+	memset(census, 0, sizeof(census));
 }
 
 /* The id marks a kernel's own socket, and no other one, whichever way the kernel has counted the cookie. */
@@ -308,47 +321,52 @@ static void test_ids(void)
 
 TEST(inet)
 {
-	u32 i, sample, table, steps = 40 + test_random(300), delay = test_once_in(2) ? 0 : 1 + test_random(300);
+	u32 i, sample, table, steps = 40 + test_random(300);
 
-	test_ids();
-	test_takes();
+	meanwhile = NULL;
+	cell = cell_changed = apart = 0;
 	memset(sockets, 0, sizeof(sockets));
 	memset(&objects, 0, sizeof(objects));
+	memset(&rings, 0, sizeof(rings));
 	memset(packets, 0, sizeof(packets));
 	memset(bytes, 0, sizeof(bytes));
 	memset(refused_packets, 0, sizeof(refused_packets));
 	memset(refused_bytes, 0, sizeof(refused_bytes));
+	memset(shares, 0, sizeof(shares));
+	memset(settling, 0, sizeof(settling));
+	memset(kept, 0, sizeof(kept));
+	memset(ended, 0, sizeof(ended));
 	/* Cookies are counted up; or down from 2^64, as the kernel does if an interrupt makes a socket while it counts. */
 	cookie_step = test_once_in(2) ? 1 : -1;
 	next_cookie = 0;
-	memset(kept, 0, sizeof(kept));
-	memset(ended, 0, sizeof(ended));
-	closed_count = 0;
 	for (sample = 0; sample < INET_SAMPLES; sample++)
 		for (table = 0; table < INET_TABLES; table++)
-			test_configure(sample, table, obs_type(sample, table), 200, delay);
+			if (inet_is_tcp(sample) || table != INET_RETRANS)
+				test_configure(sample, table, obs_type(sample, table), 200, 0);
+	test_ids();
+	test_takes();
+	test_copies();
 	for (i = 0; i < SOCKETS; i++) {
-		sockets[i].sample = test_random(INET_SAMPLES);
-		sockets[i].listens = test_once_in(4);
+		sockets[i].sample = INET_UDP_V4 + test_random(2);
+		sockets[i].is_kernels = test_once_in(8);
 	}
 	for (i = 0; i < steps; i++) {
 		struct test_socket *s = &sockets[test_random(SOCKETS)];
-		struct test_socket *listener = &sockets[test_random(SOCKETS)];
 
 		test_time_passes(test_random(1 << test_random(27)));
 		host_user_cpu = test_random(HOST_USER_CPUS);
-		if (test_once_in(10)) {
-			if (s->closed)
-				use_again(s);
-			else
-				close_socket(s);
-		} else if (test_once_in(10) && listener->listens && s->closed && !object_of(s) && listener != s) {
-			accept_socket(listener, s);
-		} else if (test_once_in(3)) {
-			packets_at_once(s);
+		if (s->closed && !object_of(s) && test_once_in(3)) { /* its memory is another socket's */
+			host_user_free(objects, sock_of(s));
+			host_user_free(rings, sock_of(s));
+			s->closed = 0;
+			s->cookie = 0;
+		} else if (test_once_in(12)) {
+			at_once(s, close_socket);
 		} else {
-			packet(s, test_random(2));
+			at_once(s, packet);
 		}
+		if (test_once_in(5))
+			settle();
 		compare();
 	}
 }

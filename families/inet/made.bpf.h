@@ -3,7 +3,9 @@
 #ifndef TOPSTAT_INET_MADE_H
 #define TOPSTAT_INET_MADE_H
 
+#include "list.bpf.h"
 #include "object.bpf.h"
+#include "record.h"
 
 /* A process makes a socket, and owns it. */
 SEC("cgroup/sock_create")
@@ -29,8 +31,12 @@ int inet_release(struct bpf_sock *sk)
 	if (sk->protocol != IPPROTO_UDP)
 		return 1;
 	o = host_of(objects, sk, sk);
-	if (o)
-		inet_object_end(o);
+	if (!o)
+		return 1;
+	ts_write(o->life, o->life | 1);
+	if (inet_object_is_own(o) && o->object.id)
+		host_call(inet_finish((void *)sk, NULL, o));
+	inet_object_end(o);
 	return 1;
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* UDP by its packets, at the hooks of the root cgroup: a packet's object is found or made, and pushed to the tables. */
+/* UDP by its packets, at the hooks of the root cgroup: a packet's object is found or made, and counts it. */
 #ifndef TOPSTAT_INET_PACKET_H
 #define TOPSTAT_INET_PACKET_H
 
+#include "list.bpf.h"
 #include "object.bpf.h"
 #include "observe/packet.bpf.h"
+#include "udp.h"
 
 /* Bytes behind the transport header, or PACKET_OPAQUE. */
 static __always_inline u32 inet_payload(struct __sk_buff *skb, u32 sample, u32 part)
@@ -125,7 +127,7 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 			return 1;
 		bytes = 0;
 	}
-	inet_count(o, sample, part, packets, host_number(bytes));
+	inet_udp_count((void *)sk, o, part, packets, host_number(bytes));
 	return 1;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The windows of a connection, made of its records and of TCP's counters. Addresses may be stale. */
+/* The windows of a socket, made of its records and its counters. Addresses may be stale. */
 #ifndef TOPSTAT_INET_PEEK_H
 #define TOPSTAT_INET_PEEK_H
 
@@ -20,7 +20,7 @@ TS_INLINE struct inet_scratch *inet_scratch(u32 sample)
 	struct inet_scratches *s = host_on(scratch, host_cpu());
 #endif
 
-	return s ? &s->of[sample & 1] : NULL;
+	return s ? &s->of[sample & (INET_COUNTED - 1)] : NULL;
 }
 
 /* Memory for a reader, which may have no claim. */
@@ -32,13 +32,13 @@ TS_INLINE struct inet_scratch *inet_scratch(u32 sample)
 
 TS_INLINE struct ts_config *inet_config(u32 sample)
 {
-	return settings.config[ts_bound(sample, INET_TCP_V6)];
+	return settings.config[ts_bound(sample, INET_SAMPLES - 1)];
 }
 
 /* The tag of a table's rings (R4). */
 TS_INLINE u64 inet_tag(const struct ts_config *c, u32 sample)
 {
-	return records_tag(c, ts_read(since.at[ts_bound(sample, INET_TCP_V6)][INET_BYTES]));
+	return records_tag(c, ts_read(since.at[ts_bound(sample, INET_SAMPLES - 1)][INET_BYTES]));
 }
 
 /* A connection's last activity, in ticks; 0: jiffies are too coarse for the table's clock. */
@@ -49,9 +49,20 @@ TS_INLINE u64 inet_active(const struct ts_config *c, u32 last)
 	return c->precise ? 0 : now - (u32)((u32)now - last);
 }
 
+/* The counters of a UDP socket. Other CPUs may add to them. */
+TS_INLINE void inet_counts_of(struct records_counts *now, const struct inet_own *own)
+{
+	now->bytes[0] = ts_read(own->bytes[0]);
+	now->bytes[1] = ts_read(own->bytes[1]);
+	now->packets[0] = ts_read(own->packets[0]);
+	now->packets[1] = ts_read(own->packets[1]);
+	now->resent = 0;
+	now->pad = 0;
+}
+
 /*
- * The counters of the object at this address, which may be stale, and the time of its last activity, in jiffies. False: no object
- * is there.
+ * The counters of the connection whose object is at this address, which may be stale, and the time of its last activity, in jiffies.
+ * False: no object is there.
  */
 TS_INLINE int inet_peek_counts(struct records_counts *now, u32 *last, u64 obj)
 {
@@ -82,6 +93,18 @@ TS_INLINE int inet_peek_counts(struct records_counts *now, u32 *last, u64 obj)
 	return 1;
 }
 
+/* As inet_peek_counts(), of a UDP socket. */
+TS_INLINE int inet_peek_own(struct records_counts *now, u32 *last, u64 obj)
+{
+	struct inet_own own;
+
+	if (ts_peek(&own, sizeof(own), obj + offsetof(struct inet_object, counted.own)))
+		return 0;
+	inet_counts_of(now, &own);
+	*last = own.last;
+	return 1;
+}
+
 /* The address of the ring with the records of this table; 0: the connection has no ring for it. */
 TS_INLINE u64 inet_ring_at(u64 obj, u32 sample, u32 table)
 {
@@ -89,8 +112,8 @@ TS_INLINE u64 inet_ring_at(u64 obj, u32 sample, u32 table)
 	u64 rings = 0;
 
 	if (!which)
-		return obj + offsetof(struct inet_object, tcp.ring);
-	if (ts_peek(&rings, sizeof(rings), obj + offsetof(struct inet_object, tcp.rings)) || !rings)
+		return obj + offsetof(struct inet_object, counted.ring);
+	if (ts_peek(&rings, sizeof(rings), obj + offsetof(struct inet_object, counted.rings)) || !rings)
 		return 0;
 	return rings + (which - 1) * sizeof(struct record_ring);
 }
@@ -117,7 +140,7 @@ TS_GLOBAL_FN int inet_peek(struct ts_window *w, u64 obj, u32 at)
 		return TS_COPY_GONE;
 	if (head[0] != s->ring.slide || head[1] != s->ring.done)
 		return TS_COPY_BUSY;
-	if (!inet_peek_counts(&s->now, &last, obj)) /* R3 */
+	if (!(inet_is_tcp(sample) ? inet_peek_counts(&s->now, &last, obj) : inet_peek_own(&s->now, &last, obj))) /* R3 */
 		return TS_COPY_GONE;
 	return records_window(w, &s->ring, &s->now, table, c, inet_tag(c, sample), since.at[sample][table],
 			      inet_active(c, last));
@@ -137,7 +160,9 @@ TS_GLOBAL_FN u64 inet_most(u64 obj, u32 at)
 	if (!ring || ts_peek(head, sizeof(head), ring) || !head[0])
 		return 0;
 	ring += offsetof(struct record_ring, record) + records_oldest(head[0], head[1]) * sizeof(struct record);
-	if (ts_peek(&oldest, sizeof(oldest), ring) || !inet_peek_counts(&now, &last, obj))
+	if (ts_peek(&oldest, sizeof(oldest), ring))
+		return 0;
+	if (!(inet_is_tcp(sample) ? inet_peek_counts(&now, &last, obj) : inet_peek_own(&now, &last, obj)))
 		return 0;
 	return records_since(&oldest, &now, table, 0) + records_since(&oldest, &now, table, 1);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Runs before each snapshot: it goes through the active connections, takes the growth of their counters, and orders them. So rows
- * are equal to TCP's counters at that moment.
+ * Runs before each snapshot: it goes through the active sockets, takes the growth of their counters, and orders them. So rows are equal
+ * to these counters at that moment.
  */
 #define INET_READER /* see inet.bpf.h */
 #include "inet.bpf.h"
@@ -84,18 +84,18 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 		return 0;
 	}
 	inet_settle_begin(s, ctx->meta);
+	o = host_of(objects, sk, sk);
 	tp = bpf_skc_to_tcp_sock(sk);
-	o = tp ? host_of(objects, sk, sk) : NULL;
 	if (o && inet_object_is_own(o) && !inet_is_dead(o))
 		inet_settle_one(s, sk, tp, o);
 	return 0;
 }
 
-/* A connection that may not be on the list. */
+/* A socket that may not be on the list. */
 static __always_inline void inet_settle_found(struct inet_settling *s, struct sock *sk)
 {
+	struct inet_object *o = sk ? host_of(objects, sk, sk) : NULL;
 	struct tcp_sock *tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
-	struct inet_object *o = tp ? host_of(objects, sk, sk) : NULL;
 
 	if (o && inet_object_is_own(o) && !inet_is_dead(o) && ts_read(o->listed) & INET_ON_LIST)
 		inet_settle_one(s, sk, tp, o);
@@ -135,5 +135,26 @@ int inet_settle_hashed(struct bpf_iter__tcp *ctx)
 	inet_settle_begin(s, ctx->meta);
 	s->has_lock = 1;
 	inet_settle_found(s, (struct sock *)bpf_skc_to_tcp_sock(found));
+	return 0;
+}
+
+/* As inet_settle(), over the UDP sockets of this network namespace: also the kernel's own, which no process has open. */
+SEC("iter/udp")
+int inet_settle_datagrams(struct bpf_iter__udp *ctx)
+{
+	struct inet_settling *s = inet_settling();
+	struct inet_object *o;
+	struct sock *sk = (struct sock *)ctx->udp_sk;
+
+	if (!s)
+		return 0;
+	if (!sk) {
+		inet_settle_end(s, ctx->meta);
+		return 0;
+	}
+	inet_settle_begin(s, ctx->meta);
+	o = host_of(objects, sk, sk);
+	if (o && inet_object_is_own(o) && !inet_is_dead(o) && ts_read(o->listed) & INET_ON_LIST)
+		inet_settle_one(s, sk, NULL, o);
 	return 0;
 }

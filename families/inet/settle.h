@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Settling: before a snapshot a reader goes through the active connections, takes the growth of their counters, and orders them. The
+ * Settling: before a snapshot a reader goes through the active sockets, takes the growth of their counters, and orders them. The
  * host has a function that takes a connection off its list (inet_unlist()).
  */
 #ifndef TOPSTAT_INET_SETTLE_H
@@ -24,8 +24,8 @@ struct inet_settling {
 	u64 jiffies; /* ~0: the clock of a table is finer */
 	u64 waits; /* amounts are outstanding: run the program again */
 	u64 run; /* the iterator's session; its seq_num at the end is 0 after no object and after one */
-	struct ts_tick tick[INET_TCP_SAMPLES][RECORDS_TABLES]; /* current */
-	u64 at[INET_TCP_SAMPLES][RECORDS_TABLES]; /* the slides, with their epochs, that the ages of shares count from */
+	struct ts_tick tick[INET_COUNTED][RECORDS_TABLES]; /* current */
+	u64 at[INET_COUNTED][RECORDS_TABLES]; /* the slides, with their epochs, that the ages of shares count from */
 };
 
 HOST_ARRAY(settling, 1, struct inet_settling);
@@ -49,7 +49,7 @@ TS_GLOBAL_FN int inet_flush_table(u32 cpu, u32 sample, u32 table)
 	struct ts_table *t;
 	u32 age;
 
-	if (!h || !s || !bank || sample >= INET_TCP_SAMPLES || table >= RECORDS_TABLES)
+	if (!h || !s || !bank || sample >= INET_COUNTED || table >= RECORDS_TABLES)
 		return 0;
 	t = obs_table(bank, ts_bound(table, TS_BANK_TABLES - 1));
 	tick = &s->tick[sample][table];
@@ -70,29 +70,27 @@ TS_GLOBAL_FN int inet_flush_table(u32 cpu, u32 sample, u32 table)
 static int inet_flush_cpu(u32 cpu, void *context)
 {
 	struct inet_shares *h = host_on(shares, cpu);
-	u32 table;
+	u32 sample, table;
 
 	if (!h)
 		return 1;
 	if (!h->used)
 		return 0;
 	h->used = 0;
-	for (table = 0; table < RECORDS_TABLES; table++) {
-		inet_flush_table(cpu, INET_TCP_V4, table);
-		inet_flush_table(cpu, INET_TCP_V6, table);
-	}
+	for (sample = 0; sample < INET_COUNTED; sample++)
+		for (table = 0; table < RECORDS_TABLES; table++)
+			inet_flush_table(cpu, sample, table);
 	return 0;
 }
 
 TS_INLINE void inet_flush(struct inet_settling *s)
 {
-	u32 table;
+	u32 sample, table;
 
 	host_each_cpu(inet_flush_cpu, NULL);
-	for (table = 0; table < RECORDS_TABLES; table++) {
-		s->at[INET_TCP_V4][table] = s->tick[INET_TCP_V4][table].slide;
-		s->at[INET_TCP_V6][table] = s->tick[INET_TCP_V6][table].slide;
-	}
+	for (sample = 0; sample < INET_COUNTED; sample++)
+		for (table = 0; table < RECORDS_TABLES; table++)
+			s->at[sample][table] = s->tick[sample][table].slide;
 }
 
 /* Compute the current ticks. Shares whose ages count from an earlier slide are added to the totals first. */
@@ -105,7 +103,7 @@ TS_NOINLINE int inet_now(struct inet_settling *s)
 		return 0;
 	s->generation = ts_read(settings.all.generation);
 	ts_rmb(); /* pairs with the writer of settings, which writes the generation last */
-	for (sample = 0; sample < INET_TCP_SAMPLES; sample++) {
+	for (sample = 0; sample < INET_COUNTED; sample++) {
 		for (table = 0; table < RECORDS_TABLES; table++) {
 			ts_tick_now(&s->tick[sample][table], &settings.config[sample][table], jiffies, 0);
 			moved |= s->tick[sample][table].slide != s->at[sample][table];
@@ -130,7 +128,7 @@ TS_INLINE u64 *inet_share_at(struct inet_shares *h, u32 sample, u32 table, u32 a
 {
 	u32 at = host_item_at(table, RECORDS_TABLES, sizeof(h->share[0][0])) + host_item_at(age, TS_SLIDES + 2, sizeof(h->share[0][0][0]));
 
-	return (void *)((char *)h->share[ts_bound(sample, INET_TCP_V6)] + at);
+	return (void *)((char *)h->share[ts_bound(sample, INET_COUNTED - 1)] + at);
 }
 
 /*
@@ -164,10 +162,10 @@ TS_GLOBAL_FN int inet_value(struct record_ring *g, u32 sample, u32 table)
 	struct ts_tick *tick;
 	u32 cpu, age, marks, i;
 
-	if (!g || !s || sample >= INET_TCP_SAMPLES || table >= RECORDS_TABLES)
+	if (!g || !s || sample >= INET_COUNTED || table >= RECORDS_TABLES)
 		return 0;
 	/* Once more, for the verifier: clang may use the numbers before it has compared them. */
-	sample = ts_bound(sample, INET_TCP_V6);
+	sample = ts_bound(sample, INET_COUNTED - 1);
 	table = ts_bound(table, TS_BANK_TABLES - 1);
 	c = &settings.config[sample][table];
 	tick = &s->tick[sample][table];
@@ -220,7 +218,7 @@ TS_GLOBAL_FN int inet_order_all(struct inet_object *o)
 	if (!o || !s)
 		return 0;
 	sample = o->sample;
-	if (sample >= INET_TCP_SAMPLES || !obs_begin(&x, sample, &o->object))
+	if (sample >= INET_COUNTED || !obs_begin(&x, sample, &o->object))
 		return 0;
 	s->claimed = x.claimed;
 	inet_count_bytes(&x, o, &s->more);
@@ -236,28 +234,32 @@ TS_GLOBAL_FN int inet_order_all(struct inet_object *o)
 			ts_contended(t, tick, s->value[table], obs_view(sample, table));
 	}
 	x.claimed = s->claimed;
-	if (x.config[INET_BYTES].enabled && (o->tcp.bytes.sum[0] | o->tcp.bytes.sum[1]))
+	if (x.config[INET_BYTES].enabled && (o->counted.bytes.sum[0] | o->counted.bytes.sum[1]))
 		obs_order(&x, INET_BYTES);
 	obs_end(&x);
 	return 0;
 }
 
 /*
- * Whether the connection has received a segment since it was found silent, or is in a state in which no hook sees its segments.
+ * Whether the socket has received a segment or datagram since it was found silent, or is in a state in which no hook sees its segments.
  */
-TS_INLINE int inet_has_received(struct sock *sk, struct tcp_sock *tp, u32 silent)
+TS_INLINE int inet_has_received(struct sock *sk, struct tcp_sock *tp, const struct inet_object *o)
 {
-	return sk->__sk_common.skc_state != TCP_ESTABLISHED || !tcp_has_not_received(tp, silent + 1, host_jiffies());
+	u32 silent = ts_read(o->listed), now = host_jiffies();
+
+	if (!tp)
+		return !stamp_is_before(ts_read(o->counted.own.last), silent + 1, now);
+	return sk->__sk_common.skc_state != TCP_ESTABLISHED || !tcp_has_not_received(tp, silent + 1, now);
 }
 
-/* The ring of a table, if the connection has it. */
+/* The ring of a table, if the socket has it. */
 TS_INLINE struct record_ring *inet_ring_of(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
 {
 	u32 which = records_ring(inet_config(sample), table);
 	struct inet_rings *r;
 
 	if (!which)
-		return &o->tcp.ring;
+		return &o->counted.ring;
 	r = host_of(rings, sk, sk);
 	if (!r)
 		return NULL;
@@ -269,29 +271,34 @@ TS_INLINE struct record_ring *inet_ring_of(struct sock *sk, struct inet_object *
  * counters, so amounts that a reader took before this record would be in no window: they stay until the record. A connection that
  * is not established, or has no memory for the ring, may get no record, and is taken anyway.
  */
-TS_INLINE u32 inet_takes(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
+TS_INLINE u32 inet_takes(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u32 sample, u32 table)
 {
 	struct ts_config *c = &inet_config(sample)[table];
 	struct record_ring *g = inet_ring_of(sk, o, sample, table);
 
-	return (u32)(!c->enabled || sk->__sk_common.skc_state != TCP_ESTABLISHED || (g ? inet_goes_on(g, inet_tag(c, sample), o) : o->no_rings))
+	return (u32)(!c->enabled || (tp && sk->__sk_common.skc_state != TCP_ESTABLISHED) || (g ? inet_goes_on(g, inet_tag(c, sample), o) : o->no_rings))
 	       << table;
 }
 
-/* Take the growth of the connection's counters since the last reader. */
+/* Take the growth of the socket's counters since the last reader. `tp`: NULL for a UDP socket. */
 TS_NOINLINE int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, struct inet_settling *s)
 {
 	struct records_counts was, now;
 	u32 sample, tables;
 
-	if (!sk || !tp || !o || !s)
+	if (!sk || !o || !s)
 		return 0;
-	sample = ts_bound(o->sample, INET_TCP_V6);
+	sample = ts_bound(o->sample, INET_COUNTED - 1);
 	inet_taken(&was, o);
-	tables = inet_takes(sk, o, sample, INET_PPS) | inet_takes(sk, o, sample, INET_BPS) |
-		 inet_takes(sk, o, sample, INET_RETRANS);
-	tcp_counts(&now, sk, tp, s->has_lock);
-	s->last = tcp_last_active(tp);
+	tables = inet_takes(sk, tp, o, sample, INET_PPS) | inet_takes(sk, tp, o, sample, INET_BPS) |
+		 inet_takes(sk, tp, o, sample, INET_RETRANS);
+	if (tp) {
+		tcp_counts(&now, sk, tp, s->has_lock);
+		s->last = tcp_last_active(tp);
+	} else {
+		inet_counts_of(&now, &o->counted.own);
+		s->last = ts_read(o->counted.own.last);
+	}
 	s->now = now;
 	ts_rmb(); /* pairs with the end of the connection, which is marked before the socket's memory is used again */
 	inet_take(o, &was, &now, &s->more, inet_is_dead(o) ? 0 : tables);
@@ -300,23 +307,23 @@ TS_NOINLINE int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct inet_
 
 TS_INLINE void inet_value_in(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
 {
-	struct record_ring *g = inet_ring_of(sk, o, sample, table);
+	struct record_ring *g = inet_config(sample)[table].enabled ? inet_ring_of(sk, o, sample, table) : NULL;
 
 	if (g)
 		inet_value(g, sample, table);
 }
 
-/* A connection on the list. */
+/* A socket on the list. `tp`: NULL for a UDP socket. */
 TS_INLINE void inet_settle_one(struct inet_settling *s, struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
 	struct record *r;
 	u32 sample;
 
 	inet_keep_time(s);
-	if (!o->object.id)
+	if (tp && !o->object.id)
 		inet_begin(sk, o);
-	sample = ts_bound(o->sample, INET_TCP_V6);
-	r = records_at(&o->tcp.ring, (o->tcp.ring.slide & TS_SLIDE_NUMBER) % TS_MARKS);
+	sample = ts_bound(o->sample, INET_COUNTED - 1);
+	r = records_at(&o->counted.ring, (o->counted.ring.slide & TS_SLIDE_NUMBER) % TS_MARKS);
 	s->cpu = r->cpu;
 	s->known = s->claimed = 0;
 	inet_take_all(sk, tp, o, s);
@@ -324,9 +331,9 @@ TS_INLINE void inet_settle_one(struct inet_settling *s, struct sock *sk, struct 
 	inet_value_in(sk, o, sample, INET_BPS);
 	inet_value_in(sk, o, sample, INET_RETRANS);
 	inet_order_all(o);
-	if (s->claimed && inet_is_silent(sk, tp))
+	if (s->claimed && inet_is_silent(sk, tp, o))
 		inet_unlist(sk, o);
-	else if (ts_read(o->listed) & INET_LEAVING && inet_has_received(sk, tp, ts_read(o->listed)))
+	else if (ts_read(o->listed) & INET_LEAVING && inet_has_received(sk, tp, o))
 		inet_list(sk, tp, o); /* the hook was skipped, or the connection is in another state */
 }
 

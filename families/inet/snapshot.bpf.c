@@ -16,7 +16,7 @@ char LICENSE[] SEC("license") = "GPL";
 /* The CPU that has made the newest record, from 1. (Readers order connections on any CPU.) */
 static __always_inline u32 inet_cpu_of(u64 obj)
 {
-	u64 ring = obj + offsetof(struct inet_object, tcp.ring), slide = 0;
+	u64 ring = obj + offsetof(struct inet_object, counted.ring), slide = 0;
 	u32 cpu = 0;
 
 	ts_peek(&slide, sizeof(slide), ring);
@@ -29,8 +29,7 @@ static __always_inline void ranked_describe(struct inet_section *s, struct inet_
 {
 	inet_describe(&row->about, s->sock, obj);
 	row->about.closed = 0;
-	if (inet_is_tcp(sample))
-		row->row.cpu = inet_cpu_of(obj);
+	row->row.cpu = inet_cpu_of(obj);
 }
 
 static __always_inline void ranked_describe_kept(struct inet_row *row, const struct inet_kept *k)

@@ -25,6 +25,7 @@
 #include <trace/events/tcp.h>
 
 #define TS_KEEPS /* closed connections */
+#define INET_COUNTED INET_TCP_SAMPLES
 
 struct ts_window;
 static int inet_peek(struct ts_window *w, u64 obj, u32 at);
@@ -237,7 +238,7 @@ static int adopt(const void *task, struct file *file, unsigned int fd)
 	if (t) {
 		set_owner(t, (struct task_struct *)task);
 		/* A silent connection is due when it speaks again. */
-		if (!(ts_read(t->o.listed) & INET_ON_LIST) && !inet_is_silent(sk, tcp_sk(sk)))
+		if (!(ts_read(t->o.listed) & INET_ON_LIST) && !inet_is_silent(sk, tcp_sk(sk), &t->o))
 			inet_list(sk, tcp_sk(sk), &t->o);
 	}
 	preempt_enable();

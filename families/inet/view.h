@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * How the engine finds the windows of connections: they are made of records, by inet_peek() and inet_most() of peek.h, which the
+ * How the engine finds the windows of sockets: they are made of records, by inet_peek() and inet_most() of peek.h, which the
  * includer declares. Included before observe/host.h.
  */
 #ifndef TOPSTAT_INET_VIEW_H
 #define TOPSTAT_INET_VIEW_H
-
-#define INET_RECORDS /* connections are counted by TCP: see counted.h */
 
 #define ts_object_peek(w, obj, view)                                                      \
 	(inet_is_records_at(ts_view_window(view)) ? inet_peek((w), (obj), ts_view_window(view)) : \

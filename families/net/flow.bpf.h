@@ -204,9 +204,9 @@ static __noinline int net_records(struct net_batches *all, struct inet_object *o
 	sample = ts_bound(o->sample, INET_TCP_V6);
 	ring = inet_guest_ring(&lender, sample, grid);
 	tag = records_tag(c, ts_read(lent_since.at[sample][INET_BYTES]));
-	at = host_address(&o->tcp.ring);
+	at = host_address(&o->counted.ring);
 	if (ring) {
-		rings = ts_read(o->tcp.rings);
+		rings = ts_read(o->counted.rings);
 		if (!rings)
 			return 0;
 		at = rings + (ring - 1) * sizeof(struct record_ring);

@@ -6,7 +6,8 @@
 //! files of all processes (`iter/task_file`), by programs with the ending [`FILES`]; and among the connections of the reader's
 //! network namespace (`iter/tcp`), by programs with the ending [`HASHED`]. The latter also finds connections that no process has
 //! open: they are sending their last data, or are parts of a connection of MPTCP. In other network namespaces these are not found,
-//! and their amounts count when they end.
+//! and their amounts count when they end. A third program, with the ending [`DATAGRAMS`], goes over UDP sockets (`iter/udp`) and finds
+//! those of the kernel itself, where an object has one.
 
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::sync::LazyLock;
@@ -25,6 +26,8 @@ use crate::Error;
 const FILES: &str = "_files";
 /// The ending of the name of a program that goes over connections.
 const HASHED: &str = "_hashed";
+/// The ending of the name of a program that goes over UDP sockets.
+const DATAGRAMS: &str = "_datagrams";
 /// The section of programs that go over a storage.
 const STORAGE: &str = "iter/bpf_sk_storage_map";
 
@@ -107,7 +110,8 @@ pub fn leave_out(object: &mut OpenObject) {
     }
     let are_iterated = are_iterated();
     for mut program in object.progs_mut() {
-        let is_other = [FILES, HASHED].iter().any(|ending| program.name().to_string_lossy().ends_with(ending));
+        let is_other =
+            [FILES, HASHED, DATAGRAMS].iter().any(|ending| program.name().to_string_lossy().ends_with(ending));
         if is_other && are_iterated || is_over_storage(&program.section().to_string_lossy()) && !are_iterated {
             program.set_autoload(false);
         }
@@ -123,10 +127,13 @@ pub fn iterate(object: &Object, storage: &MapHandle, name: &str) -> Result<Vec<L
     let attached: libbpf_rs::Result<Vec<Link>> = match are_iterated() {
         true => program(object, name)?.attach_iter(storage.as_fd()).map(|link| vec![link]),
         false => {
-            let others = [FILES, HASHED].map(|ending| program(object, &format!("{name}{ending}")));
+            let datagrams = format!("{name}{DATAGRAMS}");
+            let has_datagrams = object.progs().any(|program| program.name().to_string_lossy() == datagrams);
+            let others = [FILES, HASHED].map(|ending| format!("{name}{ending}"));
             others
                 .into_iter()
-                .map(|program| Ok(program?.attach()))
+                .chain(has_datagrams.then_some(datagrams))
+                .map(|name| Ok(program(object, &name)?.attach()))
                 .collect::<Result<Vec<_>, Error>>()?
                 .into_iter()
                 .collect()
