@@ -92,13 +92,15 @@ TS_INLINE int inet_id_has(u64 id, u64 cookie)
 #define INET_GUEST_LEAVING (8ULL << 32)
 #define INET_GUEST_ON_LIST (INET_GUEST_LISTED | INET_GUEST_LEAVING)
 
-/* The counters of a UDP socket, to which hooks add. TCP has its own. */
+/* The counters of a UDP socket, to which hooks add. TCP has its own. As a struct records_counts, with `last` in place of `resent`. */
 struct inet_own {
 	u64 bytes[TS_PARTS];
-	u64 packets[TS_PARTS];
+	u32 packets[TS_PARTS];
 	u32 last; /* jiffies: of the last datagram */
 	u32 pad;
 };
+_Static_assert(sizeof(struct inet_own) == sizeof(struct records_counts), "see inet_peek_own()");
+_Static_assert(offsetof(struct inet_own, last) == offsetof(struct records_counts, resent), "see inet_peek_own()");
 
 /* The records of a socket's counters: see records.h. */
 struct inet_counted {

@@ -162,7 +162,7 @@ static void settle(void)
 static void compare_ring(u32 i, struct inet_object *o)
 {
 	struct record_ring *g = &o->counted.ring;
-	u64 number = g->slide & TS_SLIDE_NUMBER, later = (u32)o->counted.own.packets[0], bytes_later = o->counted.own.bytes[1];
+	u64 number = g->slide & TS_SLIDE_NUMBER, later = o->counted.own.packets[0], bytes_later = o->counted.own.bytes[1];
 	u32 marks = ts_done_marks(g->done) & TS_MARKS_ALL, age;
 	struct record *r;
 

@@ -96,12 +96,10 @@ TS_INLINE int inet_peek_counts(struct records_counts *now, u32 *last, u64 obj)
 /* As inet_peek_counts(), of a UDP socket. */
 TS_INLINE int inet_peek_own(struct records_counts *now, u32 *last, u64 obj)
 {
-	struct inet_own own;
-
-	if (ts_peek(&own, sizeof(own), obj + offsetof(struct inet_object, counted.own)))
+	if (ts_peek(now, sizeof(*now), obj + offsetof(struct inet_object, counted.own)))
 		return 0;
-	inet_counts_of(now, &own);
-	*last = own.last;
+	*last = now->resent;
+	now->resent = 0;
 	return 1;
 }
 

@@ -42,8 +42,8 @@ TS_INLINE void inet_udp_count(struct sock *sk, struct inet_object *o, u32 part, 
 		host_call(inet_udp_record(sk, o, cell));
 	part &= 1;
 	ts_write(o->counted.own.last, (u32)now);
-	ts_add(&o->counted.own.bytes[part], bytes);
-	ts_fetch_add(&o->counted.own.packets[part], packets); /* before `life` is read: IU2 */
+	ts_add32(&o->counted.own.packets[part], packets);
+	ts_fetch_add(&o->counted.own.bytes[part], bytes); /* before `life` is read: IU2 */
 	if (ts_unlikely(inet_is_dead(o) || inet_id_is_kernels(o->object.id)))
 		host_call(inet_finish(sk, NULL, o));
 }

@@ -43,15 +43,13 @@
 #include <linux/uaccess.h>
 #include <net/net_namespace.h>
 #include "holder.h"
-#include "topstat_observer.h"
+#include "trial.h"
 #include "trial_compat.h"
 
 #define OBJECTS HOLDER_OBJECTS
 /* Storms push to the objects with numbers below this, a power of two. */
 #define STORM_OBJECTS 256
 #define LINE_MAX_BYTES 64
-/* The objects of a batch. */
-#define BATCH 8
 
 enum { RATE, SUM, TABLES };
 
@@ -63,12 +61,7 @@ static u32 evaluated; /* how often the key was on */
 static struct task_struct *pushers[NR_CPUS];
 static DEFINE_PER_CPU(struct hrtimer, timers);
 static atomic64_t pushed[TABLES];
-/* Another table, while there is one. Pushes to it are in an RCU read section. */
-static struct topstat_table __rcu *extra;
-static struct topstat_static of_extra;
-static atomic64_t pushed_extra;
-/* The amounts of pushes that began while it was being deleted, and returned 0: the object may have them or not. */
-static atomic64_t unsure_extra;
+static struct trial_extra extra;
 static bool overrun;
 module_param(overrun, bool, 0644);
 MODULE_PARM_DESC(overrun, "descriptions are longer than allowed");
@@ -118,7 +111,7 @@ static void describe(struct topstat_table *t, const struct topstat_object *o, st
 	snprintf(name, sizeof(name), "object %u", number_of(o));
 	topstat_row_number(row, number_of(o));
 	topstat_row_text(row, name, sizeof(name));
-	if (private != &objects || (t != tables[RATE] && t != tables[SUM] && o != &of_extra.object))
+	if (private != &objects || (t != tables[RATE] && t != tables[SUM] && o != &extra.object.object))
 		topstat_row_text(row, "not of this table", 20);
 	else if (number_of(o) == 0)
 		topstat_row_none(row);
@@ -138,15 +131,15 @@ static void push_random(void)
 	topstat_push(tables[table], object(table, random >> 18 & random >> 24 & (STORM_OBJECTS - 1)), amount, random >> 1 & 1);
 	atomic64_add(amount, &pushed[table]);
 	rcu_read_lock();
-	another = rcu_dereference(extra);
+	another = rcu_dereference(extra.table);
 	if (another) {
-		u64 value = topstat_push(another, &of_extra.object, amount, 0);
+		u64 value = topstat_push(another, &extra.object.object, amount, 0);
 
 		smp_rmb(); /* pairs with the locks between RCU_INIT_POINTER() and the end of counting in topstat_table_del() */
-		if (value || rcu_access_pointer(extra) == another)
-			atomic64_add(amount, &pushed_extra);
+		if (value || rcu_access_pointer(extra.table) == another)
+			atomic64_add(amount, &extra.pushed);
 		else
-			atomic64_add(amount, &unsure_extra);
+			atomic64_add(amount, &extra.unsure);
 	}
 	rcu_read_unlock();
 }
@@ -214,120 +207,6 @@ static void end(void)
 		if (per_cpu(timers, cpu).base)
 			hrtimer_cancel(&per_cpu(timers, cpu));
 	}
-}
-
-static int refuse(struct topstat_sample_info *info, int expected)
-{
-	struct topstat_sample *s = topstat_sample_register(info);
-
-	if (!IS_ERR(s))
-		topstat_sample_unregister(s);
-	return PTR_ERR_OR_ZERO(s) == expected ? 0 : -EIO;
-}
-
-static int refuse_table(struct topstat_table_info *info, int expected)
-{
-	struct topstat_table *t = topstat_table_add(sample, info);
-
-	if (!IS_ERR(t))
-		topstat_table_del(t);
-	return PTR_ERR_OR_ZERO(t) == expected ? 0 : -EIO;
-}
-
-static int names(void)
-{
-	static const char *const bad[] = { NULL, "", "a/b", "..", "A", "a b", "12345678901234567890123456789012", "a\n" };
-	struct topstat_sample_info of_sample = {};
-	static const struct topstat_column twice[] = { { "a" }, { "a" } };
-	struct topstat_table_info of_table = {};
-	int error = 0, i;
-
-	for (i = 0; i < ARRAY_SIZE(bad) && !error; i++) {
-		of_sample.name = bad[i];
-		of_table.name = bad[i];
-		error = refuse(&of_sample, -EINVAL);
-		if (!error)
-			error = refuse_table(&of_table, -EINVAL);
-	}
-	of_sample.name = "trial";
-	error = error ? error : refuse(&of_sample, -EEXIST);
-	of_sample.name = "enabled";
-	error = error ? error : refuse(&of_sample, -EEXIST);
-	of_table.name = "sum";
-	error = error ? error : refuse_table(&of_table, -EEXIST);
-	of_table = (struct topstat_table_info){ .name = "x", .top = 1025 };
-	error = error ? error : refuse_table(&of_table, -EINVAL);
-	of_sample = (struct topstat_sample_info){ .name = "x", .columns = twice, .column_count = 2, .describe = describe };
-	error = error ? error : refuse(&of_sample, -EINVAL);
-	of_table = (struct topstat_table_info){ .name = "x", .sums = "sum" };
-	error = error ? error : refuse_table(&of_table, -EEXIST);
-	of_table = (struct topstat_table_info){ .name = "x", .sums = "x" };
-	error = error ? error : refuse_table(&of_table, -EEXIST);
-	of_table = (struct topstat_table_info){ .name = "x", .sums = "y", .type = TOPSTAT_STATIC };
-	error = error ? error : refuse_table(&of_table, -EINVAL);
-	of_table = (struct topstat_table_info){ .name = "x", .type = 3 };
-	error = error ? error : refuse_table(&of_table, -EINVAL);
-	of_table = (struct topstat_table_info){ .name = "x", .unit = 6 };
-	error = error ? error : refuse_table(&of_table, -EINVAL);
-	if (!error && (topstat_table_set_period(tables[SUM], 0) != -EINVAL ||
-		       topstat_table_set_delay(tables[SUM], 3600001) != -EINVAL))
-		error = -EIO;
-	return error;
-}
-
-static int register_another(void)
-{
-	static const struct topstat_sample_info info = { .name = "another" };
-	struct topstat_sample *s = topstat_sample_register(&info);
-	struct topstat_table *t;
-	int error;
-
-	if (IS_ERR(s))
-		return PTR_ERR(s);
-	t = topstat_table_add(s, &(struct topstat_table_info){ .name = "table" });
-	error = PTR_ERR_OR_ZERO(t);
-	topstat_sample_unregister(s);
-	return error;
-}
-
-static int refuse_engine(void)
-{
-	static const struct topstat_engine engine = { .abi = TOPSTAT_ENGINE_ABI + 1 };
-	static const struct topstat_observed observed = {
-		.info = { .name = "another" },
-		.engine = &engine,
-	};
-	struct topstat_sample *s = topstat_observer_register(&observed);
-
-	if (!IS_ERR(s))
-		topstat_sample_unregister(s);
-	return PTR_ERR_OR_ZERO(s) == -EPROTO ? 0 : -EIO;
-}
-
-static int add_and_delete(u32 times)
-{
-	static const struct topstat_table_info info = { .name = "extra", .type = TOPSTAT_STATIC };
-	struct topstat_table *t;
-	u64 value = 0, pushed;
-	u32 i;
-
-	/* One time more than other contexts push: the last one reads the value. */
-	for (i = 0; i <= times; i++) {
-		t = topstat_table_add(sample, &info);
-		if (IS_ERR(t))
-			return PTR_ERR(t);
-		if (i < times) {
-			rcu_assign_pointer(extra, t);
-			msleep(20);
-			RCU_INIT_POINTER(extra, NULL);
-		} else {
-			synchronize_rcu(); /* all pushes are also in pushed_extra */
-			value = topstat_push(t, &of_extra.object, 0, 0);
-		}
-		topstat_table_del(t);
-	}
-	pushed = atomic64_read(&pushed_extra);
-	return value && value >= pushed && value - pushed <= atomic64_read(&unsure_extra) ? 0 : -EIO;
 }
 
 static int attach_all(void)
@@ -409,13 +288,13 @@ static int mistake(const char *line)
 
 static void batch(u32 table, u32 number, u64 amount)
 {
-	struct topstat_amount amounts[BATCH];
+	struct topstat_amount amounts[TRIAL_BATCH];
 	u32 i;
 
-	for (i = 0; i < BATCH; i++)
+	for (i = 0; i < TRIAL_BATCH; i++)
 		amounts[i] = (struct topstat_amount){ object(table, number + i), amount, i & 1 };
-	topstat_push_batch(tables[table], amounts, BATCH);
-	atomic64_add(BATCH * amount, &pushed[table]);
+	topstat_push_batch(tables[table], amounts, TRIAL_BATCH);
+	atomic64_add(TRIAL_BATCH * amount, &pushed[table]);
 }
 
 static int has_value(u32 table, u32 number, u64 rx, u64 tx)
@@ -428,91 +307,14 @@ static int has_value(u32 table, u32 number, u64 rx, u64 tx)
 	return parts[0] == rx && parts[1] == tx ? 0 : -EIO;
 }
 
-/* Every function accepts what a registration that has failed returns. */
-static int without_handles(void)
-{
-	static const struct topstat_table_info info = { .name = "nothing" };
-	struct topstat_amount amount = { object(RATE, 0), 1, 0 };
-	struct topstat_sample *no_sample[] = { NULL, ERR_PTR(-ENOMEM) };
-	struct topstat_table *no_table[] = { NULL, ERR_PTR(-ENOMEM) };
-	u64 parts[2] = { 1, 1 };
-	int i, done = 0;
-
-	for (i = 0; i < 2; i++) {
-		done |= !IS_ERR(topstat_table_add(no_sample[i], &info));
-		topstat_sample_set_enabled(no_sample[i], true);
-		topstat_sample_unregister(no_sample[i]);
-		done |= topstat_push(no_table[i], amount.object, 1, 0) != 0;
-		topstat_push_batch(no_table[i], &amount, 1);
-		done |= topstat_object_attach(no_table[i], amount.object);
-		done |= topstat_object_value(no_table[i], amount.object, parts) || parts[0] || parts[1];
-		done |= !!topstat_table_sums(no_table[i]);
-		done |= topstat_table_set_period(no_table[i], 1) || topstat_table_set_delay(no_table[i], 1) ||
-			topstat_table_set_top(no_table[i], 1);
-		topstat_table_set_sync(no_table[i], true);
-		topstat_table_set_enabled(no_table[i], true);
-		topstat_table_complete(no_table[i]);
-		topstat_table_del(no_table[i]);
-	}
-	return done ? -EIO : 0;
-}
-
-static DEFINE_STATIC_KEY_FALSE(never);
-
-/* `what` takes the same time in each of COST_ROUNDS rounds; the rounds themselves are subtracted. */
-#define COST_ROUNDS 1000
-#define MEASURE(name, of_a_round, what)                                                                  \
-	do {                                                                                             \
-		unsigned long flags;                                                                     \
-		u64 begun, between;                                                                      \
-		int i;                                                                                   \
-		local_irq_save(flags);                                                                   \
-		what;                                                                                    \
-		begun = ktime_get_ns();                                                                  \
-		for (i = 0; i < COST_ROUNDS; i++)                                                        \
-			barrier();                                                                       \
-		between = ktime_get_ns();                                                                \
-		for (i = 0; i < COST_ROUNDS; i++) {                                                      \
-			what;                                                                            \
-			barrier();                                                                       \
-		}                                                                                        \
-		begun = ktime_get_ns() - between - (between - begun);                                    \
-		local_irq_restore(flags);                                                                \
-		pr_info("topstat_trial: cost of %s: %llu\n", name, div_u64(begun, COST_ROUNDS * (of_a_round))); \
-	} while (0)
-
 static int cost(void)
 {
-	struct topstat_amount amounts[BATCH];
-	struct topstat_object *rate = object(RATE, 0), *sum = object(SUM, 0);
-	struct topstat_table *plain, *sums = topstat_table_sums(tables[RATE]);
-	static struct topstat_dynamic of_plain;
-	int k;
+	struct topstat_amount amounts[TRIAL_BATCH];
+	u32 i;
 
-	plain = topstat_table_add(sample, &(struct topstat_table_info){ .name = "plain" });
-	if (IS_ERR(plain))
-		return PTR_ERR(plain);
-	topstat_dynamic_init(&of_plain);
-	for (k = 0; k < BATCH; k++)
-		amounts[k] = (struct topstat_amount){ object(SUM, k), 1, 0 };
-	MEASURE("topstat_push_if, off", 1, topstat_push_if(&never, plain, &of_plain.object, 1, 0));
-	MEASURE("topstat_push, dynamic", 1, topstat_push(plain, &of_plain.object, 1, 0));
-	MEASURE("topstat_push, dynamic with sums", 1, topstat_push(tables[RATE], rate, 1, 0));
-	MEASURE("topstat_push, static", 1, topstat_push(tables[SUM], sum, 1, 0));
-	MEASURE("topstat_push_batch of 8, static", BATCH, topstat_push_batch(tables[SUM], amounts, BATCH));
-	topstat_table_set_delay(plain, 100);
-	topstat_table_set_delay(tables[RATE], 100);
-	topstat_table_set_delay(sums, 100);
-	topstat_table_set_delay(tables[SUM], 100);
-	MEASURE("topstat_push with a delay, dynamic", 1, topstat_push(plain, &of_plain.object, 1, 0));
-	MEASURE("topstat_push with a delay, dynamic with sums", 1, topstat_push(tables[RATE], rate, 1, 0));
-	MEASURE("topstat_push with a delay, static", 1, topstat_push(tables[SUM], sum, 1, 0));
-	MEASURE("topstat_push_batch of 8 with a delay, static", BATCH, topstat_push_batch(tables[SUM], amounts, BATCH));
-	topstat_table_set_enabled(plain, false);
-	MEASURE("topstat_push, off", 1, topstat_push(plain, &of_plain.object, 1, 0));
-	topstat_object_dead(&of_plain.object);
-	topstat_table_del(plain);
-	return 0;
+	for (i = 0; i < TRIAL_BATCH; i++)
+		amounts[i] = (struct topstat_amount){ object(SUM, i), 1, 0 };
+	return trial_cost(sample, tables[RATE], object(RATE, 0), tables[SUM], amounts);
 }
 
 /* Commands about one object, and settings. */
@@ -542,7 +344,7 @@ static int more(const char *line)
 	if (strstarts(line, "cost"))
 		return cost();
 	if (strstarts(line, "handles"))
-		return without_handles();
+		return trial_without_handles(object(RATE, 0));
 	return mistake(line);
 }
 
@@ -578,15 +380,15 @@ static int obey(const char *line)
 		return error;
 	}
 	if (sscanf(line, "delete %u", &number) == 1)
-		return add_and_delete(number);
+		return trial_add_and_delete(sample, &extra, number);
 	if (strstarts(line, "names"))
-		return names();
+		return trial_names(sample, tables[SUM]);
 	if (strstarts(line, "attach"))
 		return attach_all();
 	if (strstarts(line, "engine"))
-		return refuse_engine();
+		return trial_refuse_engine();
 	if (strstarts(line, "register"))
-		return register_another();
+		return trial_register_another();
 	if (strstarts(line, "begin"))
 		return begin();
 	if (!strstarts(line, "end"))
@@ -649,7 +451,7 @@ static int __init trial_init(void)
 	int i, error;
 
 	objects = topstat_holder_objects();
-	topstat_static_init(&of_extra);
+	topstat_static_init(&extra.object);
 	sample = topstat_sample_register(&info);
 	if (IS_ERR(sample))
 		return PTR_ERR(sample);

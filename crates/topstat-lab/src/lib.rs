@@ -3,6 +3,7 @@
 
 #![warn(missing_docs)]
 
+pub mod cpu;
 mod error;
 pub mod ethtool;
 mod groups;

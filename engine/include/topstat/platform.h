@@ -6,6 +6,7 @@
  * A platform gives the engine these functions and attributes:
  *
  *   ts_add(p, v)           atomic p += v, without a result; on any CPU, in any context
+ *   ts_add32(p, v)         as ts_add(), of a u32
  *   ts_fetch_add(p, v)     as ts_add(), ordered after all loads and stores before it, and before those after it; returns the old value
  *   ts_cas(p, old, new)    atomic compare and swap of a u64; true when it has swapped, and then ordered after all loads and stores
  *                          before it, and before those after it
@@ -93,6 +94,7 @@ TS_NOINLINE void ts_fence(void)
 #define ts_wmb() ts_barrier()
 #define ts_rmb() ts_barrier()
 #define ts_add(p, v) ((void)__sync_fetch_and_add((p), (v)))
+#define ts_add32(p, v) ts_add(p, v)
 
 /* In assembly: the compiler leaves the result out where it is not used, and with it the order. */
 TS_INLINE u64 ts_fetch_add(u64 *p, u64 v)
@@ -171,6 +173,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #define ts_publish(x, v) smp_store_release(&(x), (v))
 #define ts_retract(x, v) ({ WRITE_ONCE(x, v); /* Pairs with ts_rmb(). */ smp_wmb(); })
 #define ts_add(p, v) atomic64_add((v), (atomic64_t *)(p))
+#define ts_add32(p, v) atomic_add((v), (atomic_t *)(p))
 #define ts_fetch_add(p, v) ((u64)atomic64_fetch_add((v), (atomic64_t *)(p)))
 #define ts_cas(p, old, new_value) (cmpxchg64((p), (old), (new_value)) == (old))
 #define ts_cas32(p, old, new_value) (cmpxchg((p), (old), (new_value)) == (old))
@@ -213,6 +216,7 @@ typedef int64_t s64;
 #define ts_publish(x, v) ({ TS_STEP(); __atomic_store_n(&(x), (v), __ATOMIC_RELEASE); })
 #define ts_retract(x, v) ({ ts_write(x, v); __atomic_thread_fence(__ATOMIC_RELEASE); })
 #define ts_add(p, v) ({ TS_STEP(); (void)__atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST); })
+#define ts_add32(p, v) ts_add(p, v)
 #define ts_fetch_add(p, v) ({ TS_STEP(); __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST); })
 
 TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)

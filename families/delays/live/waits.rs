@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares the sample's waits with the kernel's own report by taskstats. The waits are real: for a disk and for memory.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use topstat_kernel::{Error, Options, Source};
 use topstat_live::cgroup::Limited;
 use topstat_live::daemon::Place;
-use topstat_live::scratch::SwapFile;
+use topstat_live::scratch::{OnDisk, SwapFile};
 use topstat_live::taskstats::{Accounting, Taskstats, Waits};
 use topstat_live::watch::{self, endless, table};
 use topstat_live::{Case, Daemon, Role, Scratch, alone, eventually, harness, note};
@@ -35,31 +32,6 @@ pub fn cases() -> Vec<Case> {
 const BLKIO: &str = "delays/blkio";
 const TABLES: [&str; 6] =
     [BLKIO, "delays/swapin", "delays/reclaim", "delays/thrashing", "delays/compact", "delays/wpcopy"];
-
-/// A file on a block device that is not in the page cache.
-struct OnDisk {
-    path: PathBuf,
-    _scratch: Scratch,
-}
-
-impl OnDisk {
-    fn new(mebibytes: usize) -> Self {
-        let scratch = Scratch::new("delays");
-        let path = scratch.path().join("data");
-        let mut file = File::create(&path).expect("make a file");
-        let piece: Vec<u8> = (0..1_u32 << 20).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
-        for _ in 0..mebibytes {
-            file.write_all(&piece).expect("write to the disk");
-        }
-        file.sync_all().expect("write to the disk");
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("drop it from memory");
-        Self { path, _scratch: scratch }
-    }
-
-    fn path(&self) -> &str {
-        self.path.to_str().expect("a path in UTF-8")
-    }
-}
 
 fn load(options: &Options) -> Box<dyn Source> {
     watch::load(&TABLES, options)

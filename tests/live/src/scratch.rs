@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A directory for a test's files.
+//! A directory for a test's files, and files on block devices.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +49,33 @@ pub(crate) fn disk() -> std::io::Result<String> {
     Ok(std::fs::read_to_string(file)?.trim().to_owned())
 }
 
+/// A file on a block device that is not in the page cache.
+pub struct OnDisk {
+    path: PathBuf,
+    _scratch: Scratch,
+}
+
+impl OnDisk {
+    /// Makes a file of this many MiB.
+    pub fn new(mebibytes: usize) -> Self {
+        let scratch = Scratch::new("delays");
+        let path = scratch.path().join("data");
+        let mut file = File::create(&path).expect("make a file");
+        let piece: Vec<u8> = (0..1_u32 << 20).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+        for _ in 0..mebibytes {
+            file.write_all(&piece).expect("write to the disk");
+        }
+        file.sync_all().expect("write to the disk");
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("drop it from memory");
+        Self { path, _scratch: scratch }
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &str {
+        self.path.to_str().expect("a path in UTF-8")
+    }
+}
+
 /// A disk that is a file, as long as this value lives.
 pub struct LoopDevice {
     /// The device file: `/dev/loop7`.
@@ -64,7 +93,7 @@ impl LoopDevice {
     pub fn new(mebibytes: u64) -> Result<Self, String> {
         let scratch = Scratch::new("loop");
         let file = scratch.path().join("disk");
-        std::fs::File::create(&file).and_then(|f| f.set_len(mebibytes << 20)).map_err(|e| e.to_string())?;
+        File::create(&file).and_then(|f| f.set_len(mebibytes << 20)).map_err(|e| e.to_string())?;
         let made = std::process::Command::new("losetup").args(["--find", "--show"]).arg(&file).output();
         let made = made.map_err(|e| format!("losetup: {e}"))?;
         if !made.status.success() {
@@ -102,10 +131,10 @@ impl SwapFile {
     pub fn new(mebibytes: usize) -> Self {
         let scratch = Scratch::new("swap");
         let path = scratch.path().join("swap");
-        let mut file = std::fs::File::create(&path).expect("make a file");
+        let mut file = File::create(&path).expect("make a file");
         // No holes: the kernel writes to the file's blocks directly.
         for _ in 0..mebibytes {
-            std::io::Write::write_all(&mut file, &vec![0; 1 << 20]).expect("write to the disk");
+            file.write_all(&vec![0; 1 << 20]).expect("write to the disk");
         }
         file.sync_all().expect("write to the disk");
         drop(file);

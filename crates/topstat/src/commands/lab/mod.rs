@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use topstat_families::netstack;
+use topstat_lab::cpu::{cpus, nodes};
 use topstat_lab::key::Key;
 use topstat_lab::measure::{Measure, Sides, on_this_host};
 use topstat_lab::place::{Place, Trouble};
@@ -15,7 +16,7 @@ use topstat_lab::remote::{Remote, addresses};
 use topstat_lab::results::{Directory, Results, Run, mark};
 use topstat_lab::saved::Claim;
 use topstat_lab::settings::{CONFIGURATIONS, Configuration};
-use topstat_lab::side::{Answer, Local, Open, Profiling, Request, Side, cpus, nodes};
+use topstat_lab::side::{Answer, Local, Open, Profiling, Request, Side};
 use topstat_lab::{plot, report};
 
 use crate::args::lab::{KeyArgs, LabArgs, LabCommand, ReportArgs};
