@@ -90,6 +90,7 @@ fn time_on_a_cpu() {
 }
 
 fn time_off_a_cpu() {
+    let mut unseen = Unseen::watch();
     let mut tables = ["off-cpu-time", "blocked-time"].map(Known::load);
     let begun = Instant::now();
     let worker = Worker::new("sleeper");
@@ -104,6 +105,13 @@ fn time_off_a_cpu() {
     let elapsed = ns(begun.elapsed());
     let [off, blocked] = &mut tables;
     let own = [("prev_comm", worker.comm().1), ("prev_pid", worker.tid.into())];
+    let sum = off.sum(&own);
+    if sum.most < 160_000_000
+        && sum.skipped == 0
+        && let Some(thread) = unseen.thread()
+    {
+        disturbed(format!("no program runs while thread {thread} does: {sum:?}"));
+    }
     off.took(&own, 13..=1000, 160_000_000..=elapsed);
     let sleeps = [own[0].clone(), own[1].clone(), ("prev_state", "S".into())];
     off.took(&sleeps, 10..=1000, 100_000_000..=elapsed);
