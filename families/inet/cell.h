@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * When a socket is due for a record: a connection at the first segment that it receives in a cell of time, a UDP socket at its first
- * datagram. Within a cell no slide of any table begins (R1).
+ * When a socket is due for a record: a connection at the first segment that it receives in a cell of time, a UDP socket at its
+ * first datagram. Within a cell no slide of any table begins (R1).
  */
 #ifndef TOPSTAT_INET_CELL_H
 #define TOPSTAT_INET_CELL_H
@@ -31,8 +31,8 @@ HOST_WORD(apart);
 #define INET_ALWAYS_DUE 0x40000000
 
 /*
- * Compute the cell from the settings. These may change at any time without notice, so a cell lasts INET_CELL_MS at most. Within a cell no
- * table's slide begins: so the first event in a slide is the first one in a cell, too (R1).
+ * Compute the cell from the settings. These may change at any time without notice, so a cell lasts INET_CELL_MS at most. Within
+ * a cell no table's slide begins: so the first event in a slide is the first one in a cell, too (R1).
  */
 TS_NOINLINE u64 inet_next_cell(u64 jiffies)
 {
@@ -101,8 +101,9 @@ TS_INLINE int inet_is_silent(struct sock *sk, struct tcp_sock *tp, const struct 
 }
 
 /*
- * Whether the ring, whose tag is to be this one, continues with the current counters. A new ring, and a connection that readers have found silent, begin with
- * the counters that readers have taken: so a request that was sent before the first response counts to the slide of both.
+ * Whether the ring, whose tag is to be this one, continues with the current counters. A new ring, and a connection that readers
+ * have found silent, begin with the counters that readers have taken: so a request that was sent before the first response
+ * counts to the slide of both.
  */
 TS_INLINE int inet_goes_on(const struct record_ring *g, u64 tag, const struct inet_object *o)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Connections and UDP sockets receive and send at random moments, and close. Hooks make records, and readers on any CPU settle. A model
- * keeps the amounts of each socket by slide.
+ * Connections and UDP sockets receive and send at random moments, and close. Hooks make records, and readers on any CPU settle.
+ * A model keeps the amounts of each socket by slide.
  */
 #define TS_KEEPS
 #include "observe/kernel.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What is counted of sockets: TCP counts its connections itself, and UDP sockets have counters of their own. Hooks only make records of
- * these counters (records.h), and readers do the rest. A reader takes the growth of the
- * counters since the last reader, and adds it to the totals, by the slides of the records, and to the connection's running total.
- * Then it orders the connection by the values that records and counters give. When the connection ends, a hook takes the rest. So
- * the totals contain all traffic of a connection, once.
+ * What is counted of sockets: TCP counts its connections itself, and UDP sockets have counters of their own. Hooks only make
+ * records of these counters (records.h), and readers do the rest. A reader takes the growth of the counters since the last
+ * reader, and adds it to the totals, by the slides of the records, and to the connection's running total. Then it orders the
+ * connection by the values that records and counters give. When the connection ends, a hook takes the rest. So the totals
+ * contain all traffic of a connection, once.
  */
 #ifndef TOPSTAT_INET_COUNTED_H
 #define TOPSTAT_INET_COUNTED_H

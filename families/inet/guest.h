@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* For the programs of inet and of its guest, the family net: rings of connections, and how readers take connections off their lists. */
+/* For the programs of inet and of its guest, the family net: rings of connections, and how readers take these off their lists. */
 #ifndef TOPSTAT_INET_GUEST_H
 #define TOPSTAT_INET_GUEST_H
 
@@ -25,9 +25,10 @@ TS_INLINE int inet_object_is_own(const struct inet_object *o)
 }
 
 /*
- * A reader has found the connection silent: take one step to take it off a list. Returns whether that was the last step, after which
- * the reader deletes the storage, and makes it again if the connection is listed by then. The steps are INET_CELL_MS apart: a hook that
- * makes a record in between lists the connection again, and no hook is still running that has seen it listed before the first step.
+ * A reader has found the connection silent: take one step to take it off a list. Returns whether that was the last step, after
+ * which the reader deletes the storage, and makes it again if the connection is listed by then. The steps are INET_CELL_MS
+ * apart: a hook that makes a record in between lists the connection again, and no hook is still running that has seen it listed
+ * before the first step.
  */
 TS_INLINE int inet_leaves(struct inet_object *o, u64 listed, u64 leaving)
 {

@@ -92,7 +92,10 @@ TS_INLINE int inet_id_has(u64 id, u64 cookie)
 #define INET_GUEST_LEAVING (8ULL << 32)
 #define INET_GUEST_ON_LIST (INET_GUEST_LISTED | INET_GUEST_LEAVING)
 
-/* The counters of a UDP socket, to which hooks add. TCP has its own. As a struct records_counts, with `last` in place of `resent`. */
+/*
+ * The counters of a UDP socket, to which hooks add. TCP has its own. As a struct records_counts, with `last` in place of
+ * `resent`.
+ */
 struct inet_own {
 	u64 bytes[TS_PARTS];
 	u32 packets[TS_PARTS];
@@ -106,6 +109,7 @@ _Static_assert(offsetof(struct inet_own, last) == offsetof(struct records_counts
 struct inet_counted {
 	u64 rings; /* address of struct inet_rings; 0: not made */
 	struct record_ring ring;
+	struct inet_own own;
 	/*
 	 * The counters that readers have already added to the totals and to `bytes` of the object. A compare-and-swap moves each
 	 * word forward, so two readers never take one difference twice.
@@ -115,7 +119,6 @@ struct inet_counted {
 	u32 taken_resent;
 	u32 pad;
 	struct ts_count bytes; /* of the table INET_BYTES: what was taken */
-	struct inet_own own;
 };
 
 /*
@@ -137,8 +140,9 @@ struct inet_rings {
 /*
  * An object, in the socket's local storage: it lives as long as the socket.
  *
- * The kernel puts it 8 bytes behind the start of a cache line. The fields of every record share the 56 bytes of the first line: the
- * head of the ring ends there, and each pair of records begins a line. With INET_STORAGE_BYTES before it, the object must fit into 1 KiB, for the kernel's next larger size is 2 KiB.
+ * The kernel puts it 8 bytes behind the start of a cache line. The fields of every record share the 56 bytes of the first line:
+ * the head of the ring ends there, and each pair of records begins a line. With INET_STORAGE_BYTES before it, the object must
+ * fit into 1 KiB, for the kernel's next larger size is 2 KiB.
  */
 #define INET_STORAGE_BYTES 136
 /* The bytes of the object in its first line. */
@@ -167,6 +171,7 @@ struct inet_object {
 
 _Static_assert(sizeof(struct inet_object) + INET_STORAGE_BYTES <= 1024, "an object takes 1 KiB, and not 2");
 _Static_assert(offsetof(struct inet_object, counted.ring.record) == INET_HEAD_BYTES, "records begin a line");
+_Static_assert((offsetof(struct inet_object, counted.own) - INET_HEAD_BYTES) % 64 == 0, "counters of UDP are in one line");
 /* In place of a cell: a CPU makes the records of the socket. */
 #define INET_RECORDING (~0U)
 
@@ -207,8 +212,8 @@ struct inet_settings {
 	struct ts_settings all;
 	struct ts_config config[INET_SAMPLES][INET_TABLES];
 	/*
-	 * The slides by which the family net reads records of TCP's connections. That family writes them. Those that are enabled come
-	 * first, and no two have slides of one length.
+	 * The slides by which the family net reads records of TCP's connections. That family writes them. Those that are
+	 * enabled come first, and no two have slides of one length.
 	 */
 	struct ts_config guest[INET_GUESTS];
 };

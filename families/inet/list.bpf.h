@@ -11,7 +11,7 @@
 #include "cell.h"
 
 HOST_STORAGE(active, sk, u64);
-/* Connections whose counters may have grown since a reader of the family net took differences. Empty while that family is not loaded. */
+/* Connections whose counters may have grown since a reader of the family net took differences. Empty while it is not loaded. */
 HOST_STORAGE(guests, sk, u64);
 /* Connections with the listener's owner, until their own user is seen. */
 HOST_WORD(unsure);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Sockets as objects, on any host: the beginning and end of an object, and amounts without an object. Hooks assign packets to sockets,
- * and measure them.
+ * Sockets as objects, on any host: the beginning and end of an object, and amounts without an object. Hooks assign packets to
+ * sockets, and measure them.
  */
 #ifndef TOPSTAT_INET_LOGIC_H
 #define TOPSTAT_INET_LOGIC_H
@@ -17,8 +17,8 @@ HOST_KEPT(struct inet_kept, INET_KEPT_SAMPLES, INET_KEPT_TABLES);
 #endif
 
 /*
- * A dynamic table has no window at an offset: its window is made of records (peek.h). The number in place of the offset encodes sample
- * and table, and is no multiple of 8, unlike an offset.
+ * A dynamic table has no window at an offset: its window is made of records (peek.h). The number in place of the offset encodes
+ * sample and table, and is no multiple of 8, unlike an offset.
  */
 #define INET_RECORDS_AT(sample, table) ((sample) << 3 | ((table) + 1))
 #define INET_RECORDS_SAMPLE(at) ((at) >> 3 & (INET_SAMPLES - 1))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * UDP sockets are made, used and closed, with and without memory, and on all CPUs at the same time: while a CPU counts a datagram or
- * closes a socket, another one counts a datagram or closes it. A model keeps the expected sums.
+ * UDP sockets are made, used and closed, with and without memory, and on all CPUs at the same time: while a CPU counts a
+ * datagram or closes a socket, another one counts a datagram or closes it. A model keeps the expected sums.
  */
 #define TS_KEEPS
 static void test_step(void);
@@ -289,7 +289,8 @@ static void test_copies(void)
 	host_user_clone(objects, sock_of(listener), sock_of(accepted));
 	copy = host_of(objects, sk, sock_of(accepted));
 	TEST_WANT(!inet_object_is_own(copy) && inet_object_own(copy, (u64)(unsigned long)accepted, NULL), "the copy becomes an object");
-	TEST_WANT(copy->pid == 7 && !copy->sure && !copy->counted.taken[0] && copy->sock == (u64)(unsigned long)accepted, "the listener's user, and nothing else");
+	TEST_WANT(copy->pid == 7 && !copy->sure && !copy->counted.taken[0] && copy->sock == (u64)(unsigned long)accepted,
+		  "the listener's user, and nothing else");
 	inet_object_begin(copy, INET_TCP_V4, 1000);
 	id = copy->object.id;
 	inet_object_end(copy);

@@ -61,8 +61,8 @@ TS_INLINE void inet_counts_of(struct records_counts *now, const struct inet_own 
 }
 
 /*
- * The counters of the connection whose object is at this address, which may be stale, and the time of its last activity, in jiffies.
- * False: no object is there.
+ * The counters of the connection whose object is at this address, which may be stale, and the time of its last activity, in
+ * jiffies. False: no object is there.
  */
 TS_INLINE int inet_peek_counts(struct records_counts *now, u32 *last, u64 obj)
 {

@@ -18,7 +18,8 @@ TS_INLINE void inet_record_in(struct record_ring *g, struct ts_config *c, u64 ta
 }
 
 /* Make a record in a ring of other slides. */
-TS_NOINLINE int inet_record_other(struct record_ring *g, u32 last, struct inet_object *o, const struct records_counts *counts, u32 ring)
+TS_NOINLINE int inet_record_other(struct record_ring *g, u32 last, struct inet_object *o,
+				  const struct records_counts *counts, u32 ring)
 {
 	struct records_counts taken;
 	struct ts_config *c;
@@ -61,7 +62,8 @@ TS_NOINLINE int inet_record_apart(struct sock *sk, u32 last, struct inet_object 
 }
 
 /* Make a record in each ring, unless the slide has one. `tp`: NULL for a UDP socket. `counts` may change. */
-TS_INLINE void inet_record_counts(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, struct records_counts *counts, u32 last)
+TS_INLINE void inet_record_counts(struct sock *sk, struct tcp_sock *tp, struct inet_object *o,
+				  struct records_counts *counts, u32 last)
 {
 	struct ts_config *c = &inet_config(o->sample)[INET_PPS];
 	u64 tag = inet_tag(c, o->sample);

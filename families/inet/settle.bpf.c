@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Runs before each snapshot: it goes through the active sockets, takes the growth of their counters, and orders them. So rows are equal
- * to these counters at that moment.
+ * Runs before each snapshot: it goes through the active sockets, takes the growth of their counters, and orders them. So rows
+ * are equal to these counters at that moment.
  */
 #define INET_READER /* see inet.bpf.h */
 #include "inet.bpf.h"

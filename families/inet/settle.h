@@ -126,14 +126,15 @@ TS_INLINE void inet_keep_time(struct inet_settling *s)
 /* The shares of an age in a table. */
 TS_INLINE u64 *inet_share_at(struct inet_shares *h, u32 sample, u32 table, u32 age)
 {
-	u32 at = host_item_at(table, RECORDS_TABLES, sizeof(h->share[0][0])) + host_item_at(age, TS_SLIDES + 2, sizeof(h->share[0][0][0]));
+	u32 at = host_item_at(table, RECORDS_TABLES, sizeof(h->share[0][0])) +
+		 host_item_at(age, TS_SLIDES + 2, sizeof(h->share[0][0][0]));
 
 	return (void *)((char *)h->share[ts_bound(sample, INET_COUNTED - 1)] + at);
 }
 
 /*
- * Add the share of the slide of this age in the difference to the amounts `ago` slides before the present one. (A function, for inlined
- * in a loop it would be half of all that the verifier has to process.)
+ * Add the share of the slide of this age in the difference to the amounts `ago` slides before the present one. (A function, for
+ * inlined in a loop it would be half of all that the verifier has to process.)
  */
 TS_GLOBAL_FN int inet_share(struct inet_settling *s, struct inet_shares *h, u32 of, u32 age, u32 ago)
 {
@@ -241,7 +242,8 @@ TS_GLOBAL_FN int inet_order_all(struct inet_object *o)
 }
 
 /*
- * Whether the socket has received a segment or datagram since it was found silent, or is in a state in which no hook sees its segments.
+ * Whether the socket has received a segment or datagram since it was found silent, or is in a state in which no hook sees its
+ * segments.
  */
 TS_INLINE int inet_has_received(struct sock *sk, struct tcp_sock *tp, const struct inet_object *o)
 {
@@ -275,9 +277,10 @@ TS_INLINE u32 inet_takes(struct sock *sk, struct tcp_sock *tp, struct inet_objec
 {
 	struct ts_config *c = &inet_config(sample)[table];
 	struct record_ring *g = inet_ring_of(sk, o, sample, table);
+	u32 takes = !c->enabled || (tp && sk->__sk_common.skc_state != TCP_ESTABLISHED) ||
+		    (g ? inet_goes_on(g, inet_tag(c, sample), o) : o->no_rings);
 
-	return (u32)(!c->enabled || (tp && sk->__sk_common.skc_state != TCP_ESTABLISHED) || (g ? inet_goes_on(g, inet_tag(c, sample), o) : o->no_rings))
-	       << table;
+	return takes << table;
 }
 
 /* Take the growth of the socket's counters since the last reader. `tp`: NULL for a UDP socket. */

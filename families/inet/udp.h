@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * UDP sockets: hooks add each datagram to the socket's own counters, and before that, at the first datagram in a cell, make records of
- * these (R1). No lock of the kernel covers both directions of a socket, so:
+ * UDP sockets: hooks add each datagram to the socket's own counters, and before that, at the first datagram in a cell, make
+ * records of these (R1). No lock of the kernel covers both directions of a socket, so:
  *
  *   IU1 The CPU that swaps `cell` to INET_RECORDING makes the records (R2), and then writes the cell. Other CPUs do not wait: their
  *       datagrams count to the slide before, if they come before the record.
