@@ -92,10 +92,7 @@ TS_INLINE int inet_id_has(u64 id, u64 cookie)
 #define INET_GUEST_LEAVING (8ULL << 32)
 #define INET_GUEST_ON_LIST (INET_GUEST_LISTED | INET_GUEST_LEAVING)
 
-/*
- * The counters of a UDP socket, to which hooks add. TCP has its own. As a struct records_counts, with `last` in place of
- * `resent`.
- */
+/* A UDP socket's counters, which hooks increase. Laid out as struct records_counts: `last` is at the place of `resent`. */
 struct inet_own {
 	u64 bytes[TS_PARTS];
 	u32 packets[TS_PARTS];
