@@ -193,16 +193,15 @@ fn the_first_screen_shows_the_host() {
     // Which process uses the network, and at which port?
     unfilter(&mut terminal);
     terminal.press(&format!("/pid:{}\r", std::process::id()));
-    terminal.wait_for("lo:");
+    // Until the filter is in effect, the screen shows connections of other processes, perhaps in other network namespaces.
     let ports = std::fs::read_to_string("/proc/self/net/tcp").expect("the connections")
         + &std::fs::read_to_string("/proc/self/net/tcp6").unwrap_or_default();
-    let text = terminal.text();
-    let port = text
-        .split("lo:")
-        .nth(1)
-        .and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u16>().ok())
-        .expect("a port");
-    assert!(ports.contains(&format!(":{port:04X} ")), "port {port} is none of this host:\n{text}");
+    terminal.wait_until("a port of this process", |screen| {
+        let text = screen.contents();
+        let rest = text.split("lo:").nth(1);
+        let port = rest.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u16>().ok());
+        port.is_some_and(|port| ports.contains(&format!(":{port:04X} ")))
+    });
     // Which processes of short life were there? Shells end until they are seen: the screen shows ten seconds, and a busy host may take
     // longer than that from the last shell to the filter.
     let shells = Spinner::again_and_again("sh -c 'i=0; while [ $i -lt 100 ]; do i=$((i+1)); done'");
