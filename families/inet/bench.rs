@@ -68,15 +68,14 @@ impl Bench {
         Ok(Self { observer, object, parameters })
     }
 
-    /// Sets which tables are on, and their delay.
+    /// Sets which tables are on.
     ///
     /// # Errors
-    /// When the delay is out of its range.
-    pub fn set(&mut self, tables: &[Arc<TableInfo>], delay_ms: u32) -> Result<(), Error> {
+    /// When the observer can't be written to.
+    pub fn set(&mut self, tables: &[Arc<TableInfo>]) -> Result<(), Error> {
         for table in self.observer.samples().iter().flat_map(|s| &s.tables) {
             topstat_kernel::update(&self.observer, table, |settings| {
                 settings.enabled = tables.contains(table);
-                settings.delay_ms = delay_ms;
             })?;
         }
         Ok(())

@@ -18,9 +18,6 @@ pub struct Options {
     /// Numbers of connections.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 500, 1000, 5000])]
     connections: Vec<usize>,
-    /// Delays to try, in milliseconds.
-    #[arg(long, value_delimiter = ',', default_values_t = [0, 10, 100])]
-    delays: Vec<u32>,
     /// Rounds; each setting has a turn in each round.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
@@ -42,42 +39,37 @@ fn turn(load: &mut Load, plan: &Plan, options: &Options) -> Result<f64> {
     Ok(cpu as f64 / report.transactions.max(1) as f64)
 }
 
-fn attach(delay_ms: u32, names: &[&str]) -> Result<Box<dyn Source>> {
-    attached(&names.iter().filter_map(|n| catalogue().find("tcp_v4", n)).collect::<Vec<_>>(), delay_ms)
+fn attach(names: &[&str]) -> Result<Box<dyn Source>> {
+    attached(&names.iter().filter_map(|n| catalogue().find("tcp_v4", n)).collect::<Vec<_>>())
 }
 
 /// Attaches what these tables of one family need on a host whose connections stay: their owners are known.
-pub fn attached(tables: &[Arc<TableInfo>], delay_ms: u32) -> Result<Box<dyn Source>> {
+pub fn attached(tables: &[Arc<TableInfo>]) -> Result<Box<dyn Source>> {
     let family =
         tables.first().and_then(|table| catalogue().family_of(&table.sample)).context("no family has these tables")?;
-    let state = load_state(&family, tables, &Loading { delay_ms, ..Loading::default() })?;
+    let state = load_state(&family, tables, &Loading::default())?;
     state.calm();
     Ok(state.reader()?)
 }
 
-/// The setting of a turn: a delay, the tables, and a label.
-type Setting = (u32, &'static [&'static str], String);
+/// The setting of a turn: the tables, and a label.
+type Setting = (&'static [&'static str], &'static str);
+
+const SETTINGS: [Setting; 2] = [(ALL, "all tables"), (&["conns_pps"], "one table")];
 
 /// The cost of the settings for a load.
-pub struct Taken {
+struct Taken {
     /// CPU time of a transaction without topstat, in nanoseconds.
-    pub without: Spread,
+    without: Spread,
     /// By setting: the additional CPU time, in percent.
-    pub more: Vec<Spread>,
+    more: Vec<Spread>,
 }
 
-/// All tables with these delays, with a load of this many connections.
-pub fn all_tables(connections: usize, delays_ms: &[u32], rounds: usize) -> Result<Taken> {
-    let options = Options { connections: vec![], delays: delays_ms.to_vec(), rounds, turn_ms: 300, one_table: false };
-    measure(connections, &options, &settings(&options))
-}
-
-fn settings(options: &Options) -> Vec<Setting> {
-    let mut settings: Vec<Setting> = options.delays.iter().map(|d| (*d, ALL, format!("delay {d} ms"))).collect();
-    if options.one_table {
-        settings.extend(options.delays.iter().map(|d| (*d, &ALL[..1], format!("one table, delay {d} ms"))));
-    }
-    settings
+/// The CPU time in percent that all tables add, with a load of this many connections.
+pub fn all_tables(connections: usize, rounds: usize) -> Result<Spread> {
+    let options = Options { connections: vec![], rounds, turn_ms: 300, one_table: false };
+    let taken = measure(connections, &options, &SETTINGS[..1])?;
+    taken.more.into_iter().next().context("no setting was measured")
 }
 
 fn measure(connections: usize, options: &Options, settings: &[Setting]) -> Result<Taken> {
@@ -89,10 +81,10 @@ fn measure(connections: usize, options: &Options, settings: &[Setting]) -> Resul
     let mut without = Vec::new();
     let mut ratios = vec![Vec::new(); settings.len()];
     for _ in 0..options.rounds {
-        for ((delay, names, _), ratios) in settings.iter().zip(&mut ratios) {
+        for ((names, _), ratios) in settings.iter().zip(&mut ratios) {
             // One turn without topstat before and one after, so that a drift of the machine cancels out.
             let before = turn(&mut load, &plan, options)?;
-            let source = attach(*delay, names)?;
+            let source = attach(names)?;
             let with = turn(&mut load, &plan, options)?;
             drop(source);
             let after = turn(&mut load, &plan, options)?;
@@ -107,13 +99,13 @@ pub fn run(options: &Options) -> Result<()> {
     println!("## overhead: CPU time that a 64-byte request and response take more with topstat");
     println!("({} rounds of {} ms each, interleaved; median, least and most)\n", options.rounds, options.turn_ms);
     print!("| connections | without |");
-    let settings = settings(options);
-    for (_, _, label) in &settings {
+    let settings = if options.one_table { &SETTINGS[..] } else { &SETTINGS[..1] };
+    for (_, label) in settings {
         print!(" {label} |");
     }
     println!("\n|---:|---:|{}", "---:|".repeat(settings.len()));
     for &connections in &options.connections {
-        let taken = measure(connections, options, &settings)?;
+        let taken = measure(connections, options, settings)?;
         print!("| {connections} | {:.2} µs |", taken.without.median / 1000.0);
         for s in &taken.more {
             print!(" {:+.1}% ({:+.1} – {:+.1}) |", s.median, s.low, s.high);

@@ -27,9 +27,8 @@ pub struct Options {
 struct Case {
     label: String,
     way: &'static str,
-    /// The enabled tables, and the delay; for the other ways no table is enabled.
+    /// The enabled tables; for the other ways no table is enabled.
     tables: &'static [&'static str],
-    delay_ms: u32,
 }
 
 const ONE: &[&str] = &["conns_pps"];
@@ -39,13 +38,10 @@ fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = WAYS
         .iter()
         .filter(|(way, _)| *way != "bench_topstat")
-        .map(|(way, label)| Case { label: (*label).to_owned(), way, tables: &[], delay_ms: 0 })
+        .map(|(way, label)| Case { label: (*label).to_owned(), way, tables: &[] })
         .collect();
     for (tables, which) in [(ONE, "one table"), (ALL, "all tables")] {
-        for delay_ms in [0, 100] {
-            let label = format!("topstat, {which}, delay {delay_ms} ms");
-            cases.push(Case { label, way: "bench_topstat", tables, delay_ms });
-        }
+        cases.push(Case { label: format!("topstat, {which}"), way: "bench_topstat", tables });
     }
     cases
 }
@@ -71,7 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
         let mut rounds = vec![Vec::new(); cases.len()];
         for round in 0..=options.rounds {
             for (case, rounds) in cases.iter().zip(&mut rounds) {
-                bench.set(&tables(case.tables), case.delay_ms)?;
+                bench.set(&tables(case.tables))?;
                 let ns = bench.run(case.way, flows, options.packets)?;
                 // The first round fills maps and caches.
                 if round > 0 {

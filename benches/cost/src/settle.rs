@@ -21,9 +21,6 @@ pub struct Options {
     /// Numbers of connections with traffic between two snapshots.
     #[arg(long, value_delimiter = ',', default_values_t = [0, 1000, 20_000])]
     active: Vec<usize>,
-    /// Delays, in milliseconds.
-    #[arg(long, value_delimiter = ',', default_values_t = [0, 100])]
-    delays: Vec<u32>,
     /// Snapshots of each kind.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
@@ -48,38 +45,35 @@ fn snapshot(source: &mut dyn Source, table: &std::sync::Arc<TableInfo>) -> Resul
 pub fn run(options: &Options) -> Result<()> {
     println!("## settle: microseconds of a snapshot of 128 rows of tcp_v4/conns_bytes, by connections' ends");
     println!("({} snapshots each; median, least and most; and how many of them were proven)\n", options.rounds);
-    println!("| sockets | of them spoke | delay | µs | proven |\n|---:|---:|---:|---:|---:|");
+    println!("| sockets | of them spoke | µs | proven |\n|---:|---:|---:|---:|");
     let tables: Vec<_> = ALL.iter().filter_map(|name| catalogue().find("tcp_v4", name)).collect();
     let table = catalogue().find("tcp_v4", "conns_bytes").context("no table tcp_v4/conns_bytes")?;
     for &sockets in &options.sockets {
         let connections = sockets / 2;
         let mut load_of = Load::open(Config { connections, ..Config::default() })?;
-        for &delay_ms in &options.delays {
-            let settings = topstat_kernel::Options { delay_ms, ..topstat_kernel::Options::default() };
-            let mut source = load(&tables, &settings)?;
-            for pause in SILENT {
-                sleep(pause);
-                snapshot(&mut *source, &table)?;
-            }
-            for &active in options.active.iter().filter(|active| **active <= sockets) {
-                let speaking = active / 2;
-                let plan = Plan::new((0..connections).map(|i| u64::from(i < speaking)).collect());
-                let (mut times, mut proven) = (Vec::new(), 0);
-                for _ in 0..options.rounds {
-                    if speaking > 0 {
-                        let report = load_of.run(&plan, &Limits { time: PATIENCE, ..Limits::default() })?;
-                        ensure!(report.failed == 0 && report.unfinished == 0, "the load failed: {report:?}");
-                    }
-                    let (took, is_proven) = snapshot(&mut *source, &table)?;
-                    times.push(took);
-                    proven += u32::from(is_proven);
+        let mut source = load(&tables, &topstat_kernel::Options::default())?;
+        for pause in SILENT {
+            sleep(pause);
+            snapshot(&mut *source, &table)?;
+        }
+        for &active in options.active.iter().filter(|active| **active <= sockets) {
+            let speaking = active / 2;
+            let plan = Plan::new((0..connections).map(|i| u64::from(i < speaking)).collect());
+            let (mut times, mut proven) = (Vec::new(), 0);
+            for _ in 0..options.rounds {
+                if speaking > 0 {
+                    let report = load_of.run(&plan, &Limits { time: PATIENCE, ..Limits::default() })?;
+                    ensure!(report.failed == 0 && report.unfinished == 0, "the load failed: {report:?}");
                 }
-                let s = spread(&times);
-                println!(
-                    "| {sockets} | {active} | {delay_ms} ms | {:.0} ({:.0}–{:.0}) | {proven} of {} |",
-                    s.median, s.low, s.high, options.rounds
-                );
+                let (took, is_proven) = snapshot(&mut *source, &table)?;
+                times.push(took);
+                proven += u32::from(is_proven);
             }
+            let s = spread(&times);
+            println!(
+                "| {sockets} | {active} | {:.0} ({:.0}–{:.0}) | {proven} of {} |",
+                s.median, s.low, s.high, options.rounds
+            );
         }
     }
     Ok(())

@@ -23,18 +23,11 @@ pub enum What {
     /// Programs of `hooks.bpf.c`.
     Hooks(&'static str),
     /// topstat's observers, without a reader.
-    Topstat {
-        tables: Tables,
-        delay_ms: u32,
-    },
-    /// All tables, with UDP counted by its packets wherever TCP's counters are read.
-    TopstatByPackets {
-        delay_ms: u32,
-    },
+    Topstat(Tables),
+    /// All tables, with UDP counted by its packets.
+    TopstatByPackets,
     /// The kernel module with its tables of connections, without a reader.
-    Module {
-        delay_ms: u32,
-    },
+    Module,
     /// `topstat top`, with an interval of a second.
     TopstatTop,
     /// Sampling of stacks at the default rate of `topstat netstack`.
@@ -94,12 +87,8 @@ const fn case(id: &'static str, label: &'static str, what: What) -> Case {
     Case { id, label, what, every_second: false }
 }
 
-const fn topstat(id: &'static str, label: &'static str, tables: Tables, delay_ms: u32) -> Case {
-    case(id, label, What::Topstat { tables, delay_ms })
-}
-
-const fn by_packets(id: &'static str, label: &'static str, delay_ms: u32) -> Case {
-    case(id, label, What::TopstatByPackets { delay_ms })
+const fn topstat(id: &'static str, label: &'static str, tables: Tables) -> Case {
+    case(id, label, What::Topstat(tables))
 }
 
 /// The first case is the base of all comparisons. The last is bcc's tcptop: see `guest.rs`.
@@ -113,25 +102,13 @@ pub const CASES: &[Case] = &[
     case("count_call", "fentry per call, counting in the socket's storage", What::Hooks("count_call")),
     case("empty_probe", "tcp_probe, an empty program", What::Hooks("empty_probe")),
     case("empty_read", "tcp_rcv_space_adjust, an empty program", What::Hooks("empty_read")),
-    topstat("one_0", "topstat, one table, delay 0 ms", Tables::One, 0),
-    topstat("one_10", "topstat, one table, delay 10 ms", Tables::One, 10),
-    topstat("one_100", "topstat, one table, delay 100 ms", Tables::One, 100),
-    topstat("all_0", "topstat, all tables, delay 0 ms", Tables::All, 0),
-    topstat("all_10", "topstat, all tables, delay 10 ms", Tables::All, 10),
-    topstat("all_100", "topstat, all tables, delay 100 ms", Tables::All, 100),
-    by_packets("packets_0", "topstat, all tables, UDP by its packets, delay 0 ms", 0),
-    by_packets("packets_10", "topstat, all tables, UDP by its packets, delay 10 ms", 10),
-    by_packets("packets_100", "topstat, all tables, UDP by its packets, delay 100 ms", 100),
-    topstat("tcp_0", "topstat, all tables of connections, delay 0 ms", Tables::Tcp, 0),
-    topstat("tcp_10", "topstat, all tables of connections, delay 10 ms", Tables::Tcp, 10),
-    topstat("tcp_100", "topstat, all tables of connections, delay 100 ms", Tables::Tcp, 100),
-    case("kmod_0", "the kernel module, all tables of connections, delay 0 ms", What::Module { delay_ms: 0 }),
-    case("kmod_10", "the kernel module, all tables of connections, delay 10 ms", What::Module { delay_ms: 10 }),
-    case("kmod_100", "the kernel module, all tables of connections, delay 100 ms", What::Module { delay_ms: 100 }),
-    topstat("users", "topstat, who uses the network", Tables::Users, 0),
-    topstat("tcp_users_0", "the same, and all tables of connections, delay 0 ms", Tables::TcpAndUsers, 0),
-    topstat("tcp_users_10", "the same, delay 10 ms", Tables::TcpAndUsers, 10),
-    topstat("tcp_users_100", "the same, delay 100 ms", Tables::TcpAndUsers, 100),
+    topstat("one", "topstat, one table", Tables::One),
+    topstat("all", "topstat, all tables", Tables::All),
+    case("packets", "topstat, all tables, UDP by its packets", What::TopstatByPackets),
+    topstat("tcp", "topstat, all tables of connections", Tables::Tcp),
+    case("kmod", "the kernel module, all tables of connections", What::Module),
+    topstat("users", "topstat, tables of `net_*`", Tables::Users),
+    topstat("tcp_users", "topstat, tables of connections and of `net_*`", Tables::TcpAndUsers),
     case("libbpf", "tcptop of libbpf-tools", What::Peer(TCPTOP_LIBBPF, &["-C", NEVER_S])),
     Case {
         id: "topstat_top",
@@ -172,9 +149,9 @@ pub enum Held {
 /// The variable that selects how UDP is counted; it is read while programs are loaded.
 const UDP: &str = "TOPSTAT_UDP";
 
-fn topstat_with(which: Tables, delay_ms: u32) -> Result<Held> {
+fn topstat_with(which: Tables) -> Result<Held> {
     // One family is loaded at a time.
-    let sources = which.families().iter().map(|family| attached(&which.of(family), delay_ms));
+    let sources = which.families().iter().map(|family| attached(&which.of(family)));
     Ok(Held::Topstat { _sources: sources.collect::<Result<_>>()? })
 }
 
@@ -184,12 +161,12 @@ impl Case {
         Ok(match &self.what {
             What::Nothing => Held::Nothing,
             What::Hooks(name) => Held::Hooks { _attached: hooks::attach(name)? },
-            What::Topstat { tables, delay_ms } => topstat_with(*tables, *delay_ms)?,
-            What::TopstatByPackets { delay_ms } => {
+            What::Topstat(tables) => topstat_with(*tables)?,
+            What::TopstatByPackets => {
                 let before = env::var_os(UDP);
                 // SAFETY: no other thread of this program reads a variable.
                 unsafe { env::set_var(UDP, "packets") };
-                let held = topstat_with(Tables::All, *delay_ms);
+                let held = topstat_with(Tables::All);
                 // SAFETY: as above.
                 unsafe {
                     match before {
@@ -199,7 +176,7 @@ impl Case {
                 }
                 held?
             }
-            What::Module { delay_ms } => Held::Module { _module: Module::load(*delay_ms)? },
+            What::Module => Held::Module { _module: Module::load()? },
             What::TopstatTop => {
                 let bench = std::env::current_exe().context("cannot tell where this program is")?;
                 let topstat = bench.with_file_name("topstat");

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -31,9 +31,8 @@ const LOOKS_AT_READS: &str = "/sys/module/topstat_tcp/parameters/reads_seen";
 const CALM_LIMIT: Duration = Duration::from_secs(60);
 
 impl Module {
-    /// Loads both modules, sets the delay of all their tables, and waits until they watch only as much as lasting connections
-    /// need.
-    pub fn load(delay_ms: u32) -> Result<Self> {
+    /// Loads both modules, and waits until they watch only as much as lasting connections need.
+    pub fn load() -> Result<Self> {
         let folder = PathBuf::from(env::var_os(FOLDER).with_context(|| format!("{FOLDER} is not set"))?);
         let built = |name: &&str| folder.join(format!("{name}.ko")).exists();
         ensure!(LOADED.iter().all(built), "no modules in {}: make kmod KERNEL=…", folder.display());
@@ -41,7 +40,6 @@ impl Module {
         for name in LOADED {
             run(Command::new("insmod").arg(folder.join(format!("{name}.ko"))))?;
         }
-        set_delays(Path::new("/proc/topstat"), delay_ms)?;
         let begun = Instant::now();
         while fs::read_to_string(LOOKS_AT_READS).with_context(|| format!("cannot read {LOOKS_AT_READS}"))? != "N\n" {
             ensure!(begun.elapsed() < CALM_LIMIT, "{LOOKS_AT_READS} stays: the owner of some connection is not known");
@@ -65,20 +63,5 @@ fn run(command: &mut Command) -> Result<()> {
     let what = format!("{command:?}");
     let status = command.status().with_context(|| format!("cannot run {what}"))?;
     ensure!(status.success(), "{what}: {status}");
-    Ok(())
-}
-
-/// Sets the delay of all tables below a folder.
-fn set_delays(at: &Path, delay_ms: u32) -> Result<()> {
-    let delay = at.join("delay");
-    if delay.exists() {
-        return fs::write(&delay, format!("{delay_ms}\n")).with_context(|| format!("cannot set {}", delay.display()));
-    }
-    for entry in fs::read_dir(at).with_context(|| format!("cannot list {}", at.display()))? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            set_delays(&entry.path(), delay_ms)?;
-        }
-    }
     Ok(())
 }
