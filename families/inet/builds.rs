@@ -12,10 +12,12 @@ use topstat_kernel::report::{Check, Outcome};
 const SINCE: &str = ".data.since";
 /// The part of a slide in which a socket makes one record.
 const CELL: &str = ".data.cell";
+/// The number of sockets that readers are to look at.
+const ON_LIST: &str = ".data.on_list";
 /// The number of connections whose owner is not known yet.
 const UNSURE: &str = ".data.unsure";
 /// Maps of the state: see `list.bpf.h`, `cell.h`, `peek.h`, `inet.bpf.c`, `settle.h`, and `keep.h` of the engine.
-const MAPS: [&str; 11] = [
+const MAPS: [&str; 13] = [
     "active",
     "guests",
     "rings",
@@ -24,6 +26,8 @@ const MAPS: [&str; 11] = [
     ".data.cell_changed",
     ".data.apart",
     ".data.running",
+    ON_LIST,
+    ".data.walks",
     SINCE,
     Keeps::KEPT,
     Keeps::ENDED,
@@ -75,7 +79,7 @@ fn sockets() -> Option<Check> {
             }
             Avoided::Unsafe => (
                 "this kernel can crash in iterators over the sockets in a storage (since Linux 7.0)",
-                "it costs a few milliseconds each time that a table of TCP or UDP is read",
+                "unless all sockets are silent, a snapshot takes 1 to 2 µs for each open socket, and some ms more if no process has one open",
             ),
         };
         Check {
@@ -115,6 +119,7 @@ pub fn builds() -> Builds {
                 sizes: vec![MapSize::of::<abi::inet_shares>("shares", Entries::Cpus)],
                 since: Some(SINCE),
                 computed: Some(CELL),
+                listed: Some(ON_LIST),
             }),
             sizes: vec![MapSize::of::<abi::inet_scratches>("scratch", Entries::Cpus)],
             ways: UDP_SAMPLES.iter().map(|sample| (*sample, way)).collect(),

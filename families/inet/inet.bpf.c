@@ -58,6 +58,7 @@ static __always_inline void inet_over(struct sock *sk, struct tcp_sock *tp, stru
 		ts_add(&unsure, -1ULL);
 	}
 	inet_object_end(o);
+	inet_list_off(o);
 }
 
 TS_GATE("tp_btf/tcp_probe", inet_probe)

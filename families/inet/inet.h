@@ -114,7 +114,7 @@ struct inet_counted {
 	u64 taken[TS_PARTS]; /* bytes */
 	u64 taken_segments; /* received; segments sent are in the high half */
 	u32 taken_resent;
-	u32 pad;
+	u32 seen; /* the last walk over files (see settle.bpf.c) that has found the socket */
 	struct ts_count bytes; /* of the table INET_BYTES: what was taken */
 };
 
@@ -286,10 +286,11 @@ struct inet_since {
 	u64 at[INET_SAMPLES][TS_BANK_TABLES];
 };
 
-/* A moment, in both clocks of tables. */
+/* A run of a reader. */
 struct inet_moment {
-	u64 jiffies;
+	u64 jiffies; /* its end, in both clocks of tables */
 	u64 ns;
+	u64 all_found; /* not 0: it went over files, and has found all sockets on the list */
 };
 
 /* The sockets that the programs of the benchmark go through. */

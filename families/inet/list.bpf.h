@@ -16,6 +16,17 @@ HOST_STORAGE(guests, sk, u64);
 /* Connections with the listener's owner, until their own user is seen. */
 HOST_WORD(unsure);
 /*
+ * The number of sockets on the list, and above INET_LEFT_SHIFT how many have left it. Readers that have found as many look no
+ * further.
+ *
+ *   IL1 A socket is counted before it is on the list, and as long as it is there. So the number is never too small. It stays too
+ *       large by each socket of the kernel itself that ends on the list, and by each other socket whose end no program has seen.
+ */
+HOST_WORD(on_list);
+#define INET_LEFT_SHIFT 32
+/* The number of walks of readers over the files of all processes. */
+HOST_WORD(walks);
+/*
  * Reader runs with amounts that are taken and not yet in the totals: their number, and the jiffies << 16 until which they are
  * believed to go on. Other readers wait for them. A run is one read of an iterator, which no signal ends.
  */
@@ -62,6 +73,18 @@ static __always_inline int inet_is_listed(struct inet_object *o)
 	return (ts_read(o->listed) & lists) == lists;
 }
 
+static __always_inline void inet_count_off(void)
+{
+	ts_add(&on_list, (1ULL << INET_LEFT_SHIFT) - 1);
+}
+
+/* The socket is closed, or there is no memory for its lists. */
+static __always_inline void inet_list_off(struct inet_object *o)
+{
+	if (host_swap(&o->listed, 0) & INET_ON_LIST)
+		inet_count_off();
+}
+
 /*
  * Put the socket on its lists, or leave it there. `listed` is written before the storages: then inet_unlist() adds a storage
  * again, if needed.
@@ -70,22 +93,28 @@ static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct ine
 {
 	u64 lists = inet_lists(o);
 
-	ts_write(o->listed, lists | (u32)host_jiffies());
+	ts_add(&on_list, 1); /* IL1 */
+	if (host_swap(&o->listed, lists | (u32)host_jiffies()) & INET_ON_LIST)
+		ts_add(&on_list, -1ULL);
 	if (!host_make(active, sk, sk) || (lists & INET_GUEST_LISTED && !host_make(guests, sk, sk))) {
-		ts_write(o->listed, 0);
+		inet_list_off(o);
 		host_call(inet_no_memory(sk, tp, o));
+	} else if (inet_is_dead(o)) { /* closed meanwhile: that program, or this one, finds it on the list */
+		inet_list_off(o);
 	}
 	return host_nothing();
 }
 
-/* Take the socket off the list. */
-static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
+/* Take the socket off the list. Returns the number of sockets that have left it. */
+static __always_inline u32 inet_unlist(struct sock *sk, struct inet_object *o)
 {
 	if (!inet_leaves(o, INET_LISTED, INET_LEAVING))
-		return;
+		return 0;
+	inet_count_off();
 	bpf_sk_storage_delete(&active, sk);
 	if (ts_read(o->listed) & INET_ON_LIST)
 		host_make(active, sk, sk);
+	return 1;
 }
 
 /* Begin the connection's object, if it has no id yet. */

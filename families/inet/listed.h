@@ -16,9 +16,9 @@ TS_INLINE int inet_list(struct sock *sk, struct tcp_sock *tp, struct inet_object
 	return host_nothing();
 }
 
-TS_INLINE void inet_unlist(struct sock *sk, struct inet_object *o)
+TS_INLINE u32 inet_unlist(struct sock *sk, struct inet_object *o)
 {
-	inet_leaves(o, INET_LISTED, INET_LEAVING);
+	return inet_leaves(o, INET_LISTED, INET_LEAVING);
 }
 
 #endif /* TOPSTAT_INET_LISTED_H */

@@ -37,6 +37,7 @@ int inet_release(struct bpf_sock *sk)
 	if (inet_object_is_own(o) && o->object.id)
 		host_call(inet_finish((void *)sk, NULL, o));
 	inet_object_end(o);
+	inet_list_off(o);
 	return 1;
 }
 

@@ -24,6 +24,7 @@ struct inet_settling {
 	u64 jiffies; /* ~0: the clock of a table is finer */
 	u64 waits; /* amounts are outstanding: run the program again */
 	u64 run; /* the iterator's session; its seq_num at the end is 0 after no object and after one */
+	u64 left; /* sockets that this run has taken off the list */
 	struct ts_tick tick[INET_COUNTED][RECORDS_TABLES]; /* current */
 	u64 at[INET_COUNTED][RECORDS_TABLES]; /* the slides, with their epochs, that the ages of shares count from */
 };
@@ -335,7 +336,7 @@ TS_INLINE void inet_settle_one(struct inet_settling *s, struct sock *sk, struct 
 	inet_value_in(sk, o, sample, INET_RETRANS);
 	inet_order_all(o);
 	if (s->claimed && inet_is_silent(sk, tp, o))
-		inet_unlist(sk, o);
+		s->left += inet_unlist(sk, o);
 	else if (ts_read(o->listed) & INET_LEAVING && inet_has_received(sk, tp, o))
 		inet_list(sk, tp, o); /* the hook was skipped, or the connection is in another state */
 }

@@ -126,6 +126,7 @@ pub fn builds() -> Builds {
                 sizes: Vec::new(),
                 since: None,
                 computed: None,
+                listed: None,
             }),
             number,
             ways: SAMPLES.iter().map(|sample| (*sample, way)).collect(),

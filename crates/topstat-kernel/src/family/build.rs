@@ -59,6 +59,10 @@ pub struct Settle {
     /// A map of [`Build::maps`] with a u64 that programs compute from the settings. After a change it is 0 until they compute it
     /// again.
     pub computed: Option<&'static str>,
+    /// A map of [`Build::maps`] with a u32 that is 0 if no object has pending amounts. Then the program with the ending `_none` runs
+    /// instead, and returns 1 if amounts of another run are outstanding. Where sockets are found by several programs
+    /// ([`bpf::sockets`](crate::bpf::sockets)), `.data.moment` has a third u64, which is not 0 if the first of them has found all.
+    pub listed: Option<&'static str>,
 }
 
 /// Maps of another family, the lender, that the programs of a family use beside their own. The lender is loaded first.

@@ -5,7 +5,7 @@ use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::{Link, Object, ProgramInput};
 
 use crate::bpf::Shared;
 use crate::clock::possible_cpus;
@@ -45,6 +45,38 @@ struct Loaded {
     // Dropped before `object`.
     links: Vec<Link>,
     object: Object,
+    listed: Option<Listed>,
+}
+
+/// See [`Settle::listed`].
+struct Listed {
+    count: Shared,
+    moment: Shared,
+    /// The name of the program for an empty list.
+    none: String,
+}
+
+impl Loaded {
+    /// Runs the programs once. Returns whether amounts are outstanding.
+    fn run(&self) -> std::io::Result<bool> {
+        let mut waits = false;
+        match &self.listed {
+            Some(listed) if listed.count.read::<u32>(0, 0) == 0 => {
+                let program = bpf::program(&self.object, &listed.none).map_err(std::io::Error::other)?;
+                let returned = program.test_run(ProgramInput::default()).map_err(std::io::Error::other)?;
+                waits = returned.return_value != 0;
+            }
+            listed => {
+                for link in &self.links {
+                    waits |= !bpf::read_out(link)?.is_empty();
+                    if listed.as_ref().is_some_and(|listed| listed.moment.read::<u64>(0, 2 * size_of::<u64>()) != 0) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(waits)
+    }
 }
 
 impl Settler {
@@ -93,11 +125,7 @@ impl Settler {
         let loaded = loaded(&mut place, how, maps)?;
         let failed = |e: std::io::Error| Error::Kernel { what: format!("run {}", how.program), why: e.to_string() };
         for again in 0..=TRIES_AGAIN {
-            let mut waits = false;
-            for link in &loaded.links {
-                waits |= !bpf::read_out(link).map_err(failed)?.is_empty();
-            }
-            if !waits {
+            if !loaded.run().map_err(failed)? {
                 return Ok(Settled::All);
             }
             if again < TRIES_AGAIN {
@@ -123,9 +151,19 @@ fn load(how: &Settle, maps: &Maps) -> Result<Loaded, Error> {
         size.set(&mut object, possible_cpus()?, 0)?;
     }
     let object = bpf::load("settle", object)?;
-    let over = maps.get(how.over).ok_or_else(|| Error::Kernel {
-        what: format!("attach {}", how.program),
-        why: format!("the map {} is missing", how.over),
-    })?;
-    Ok(Loaded { links: bpf::sockets::iterate(&object, over, how.program)?, object })
+    let shared = |name: &str| {
+        let missing =
+            || Error::Kernel { what: format!("attach {}", how.program), why: format!("the map {name} is missing") };
+        maps.get(name).ok_or_else(missing)
+    };
+    let links = bpf::sockets::iterate(&object, shared(how.over)?, how.program)?;
+    let listed = match how.listed {
+        Some(listed) => Some(Listed {
+            count: Shared::new(shared(listed)?)?,
+            moment: Shared::new(&bpf::map(&object, ".data.moment")?)?,
+            none: format!("{}_none", how.program),
+        }),
+        None => None,
+    };
+    Ok(Loaded { links, object, listed })
 }
