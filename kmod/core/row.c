@@ -149,6 +149,7 @@ struct tt_field tt_field(struct tt_text *text, const struct topstat_row *row, si
 		[TT_FIELD_IP6] = 16,
 		[TT_FIELD_CGROUP] = 8,
 		[TT_FIELD_CONTAINER] = 8,
+		[TT_FIELD_TRUE] = 0,
 	};
 	struct tt_field field = { TT_FIELD_NONE };
 
