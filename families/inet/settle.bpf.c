@@ -57,18 +57,21 @@ static __always_inline void inet_keep_moment(u64 all_found)
 }
 
 /* The end of a run. Writes a byte if amounts are outstanding that another reader has taken, or that a hook is writing. */
-static __always_inline void inet_settle_end(struct inet_settling *s, struct bpf_iter_meta *meta, u64 all_found)
+static __noinline int inet_settle_end(struct inet_settling *s, struct bpf_iter_meta *meta, u64 all_found)
 {
 	u8 waits = 1;
 
+	if (!s || !meta)
+		return 0;
 	inet_keep_moment(all_found);
 	if (s->run != meta->session_id)
-		return; /* no object: nothing has begun */
+		return 0; /* no object: nothing has begun */
 	inet_now(s);
 	inet_flush(s);
 	inet_run(-1);
 	if (s->waits || inet_others_run())
 		bpf_seq_write(meta->seq, &waits, sizeof(waits));
+	return host_nothing();
 }
 
 /* Before each object. Returns whether it is the first one. */
@@ -101,7 +104,6 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct inet_settling *s = inet_settling();
 	struct sock *sk = ctx->sk;
 	struct inet_object *o;
-	struct tcp_sock *tp;
 
 	if (!s)
 		return 0;
@@ -111,9 +113,8 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	}
 	inet_settle_begin(s, ctx->meta);
 	o = host_of(objects, sk, sk);
-	tp = bpf_skc_to_tcp_sock(sk);
 	if (o && inet_object_is_own(o) && !inet_is_dead(o))
-		inet_settle_one(s, sk, tp, o);
+		inet_settle_one(s, sk, bpf_skc_to_tcp_sock(sk), o);
 	return 0;
 }
 

@@ -293,6 +293,8 @@ TS_NOINLINE int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct inet_
 	if (!sk || !o || !s)
 		return 0;
 	sample = ts_bound(o->sample, INET_COUNTED - 1);
+	s->cpu = records_at(&o->counted.ring, (o->counted.ring.slide & TS_SLIDE_NUMBER) % TS_MARKS)->cpu;
+	s->known = s->claimed = 0;
 	inet_taken(&was, o);
 	tables = inet_takes(sk, tp, o, sample, INET_PPS) | inet_takes(sk, tp, o, sample, INET_BPS) |
 		 inet_takes(sk, tp, o, sample, INET_RETRANS);
@@ -317,23 +319,28 @@ TS_INLINE void inet_value_in(struct sock *sk, struct inet_object *o, u32 sample,
 		inet_value(g, sample, table);
 }
 
-/* A socket on the list. `tp`: NULL for a UDP socket. */
-TS_INLINE void inet_settle_one(struct inet_settling *s, struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
+/* The values in all tables. (A function, since Linux 6.1 allows 512 bytes of stack for all calls.) */
+TS_NOINLINE int inet_values(struct sock *sk, struct inet_object *o)
 {
-	struct record *r;
 	u32 sample;
 
-	inet_keep_time(s);
-	if (tp && !o->object.id)
-		inet_begin(sk, o);
+	if (!sk || !o)
+		return 0;
 	sample = ts_bound(o->sample, INET_COUNTED - 1);
-	r = records_at(&o->counted.ring, (o->counted.ring.slide & TS_SLIDE_NUMBER) % TS_MARKS);
-	s->cpu = r->cpu;
-	s->known = s->claimed = 0;
-	inet_take_all(sk, tp, o, s);
 	inet_value_in(sk, o, sample, INET_PPS);
 	inet_value_in(sk, o, sample, INET_BPS);
 	inet_value_in(sk, o, sample, INET_RETRANS);
+	return host_nothing();
+}
+
+/* A socket on the list. `tp`: NULL for a UDP socket. */
+TS_INLINE void inet_settle_one(struct inet_settling *s, struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
+{
+	inet_keep_time(s);
+	if (tp && !o->object.id)
+		inet_begin(sk, o);
+	inet_take_all(sk, tp, o, s);
+	inet_values(sk, o);
 	inet_order_all(o);
 	if (s->claimed && inet_is_silent(sk, tp, o))
 		s->left += inet_unlist(sk, o);
