@@ -3,7 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
@@ -24,8 +24,22 @@ const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 const DATAGRAMS: &str = "udp_v4/conns_pps";
 
+/// Sets the size of a buffer, also beyond what a user may set. The kernel does not change it any more.
+fn set_buffer(socket: &impl AsRawFd, option: libc::c_int, bytes: usize) {
+    let size = libc::c_int::try_from(bytes).unwrap();
+    // SAFETY: the value outlives the call.
+    let set = unsafe {
+        let value = (&raw const size).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, size_of_val(&size) as libc::socklen_t)
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// The two ends of a connection. An accepted socket receives into a buffer that the kernel does not enlarge.
 fn pair() -> (TcpStream, TcpStream) {
+    const BUFFER: usize = 100_000;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    set_buffer(&listener, libc::SO_RCVBUFFORCE, BUFFER);
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (client, listener.accept().unwrap().0)
 }
@@ -39,15 +53,7 @@ fn a_connection_that_no_process_has_open() {
     let (twice, _peer) = pair();
     let _copy = twice.try_clone().unwrap();
     let (mut client, mut server) = pair();
-    let size = libc::c_int::try_from(DATA).unwrap();
-    let set = |option| {
-        // SAFETY: the value outlives the call.
-        unsafe {
-            let value = (&raw const size).cast();
-            libc::setsockopt(client.as_raw_fd(), libc::SOL_SOCKET, option, value, size_of_val(&size) as libc::socklen_t)
-        }
-    };
-    assert_eq!(set(libc::SO_SNDBUFFORCE), 0);
+    set_buffer(&client, libc::SO_SNDBUFFORCE, DATA);
     let key = Key::new(client.local_addr().unwrap(), client.peer_addr().unwrap());
     client.write_all(&vec![7; DATA]).unwrap();
     drop(client);
