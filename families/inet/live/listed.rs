@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
-use topstat_kernel::load_state;
+use topstat_kernel::{Options, load_state};
 use topstat_live::attached::Ids;
 use topstat_live::nest::inet;
 use topstat_live::watch::{everything, table};
@@ -92,8 +92,10 @@ fn none_once_all_are_silent() {
     const MANY: usize = 300;
     /// Sockets of others on this host.
     const OTHERS: u32 = 30;
+    // A socket stays on the list until the slide after its last record has begun: with the tests' usual period for up to a minute.
+    let options = Options { period_ms: 1000, ..everything() };
     let tables = [table(PPS), table(BYTES), table(DATAGRAMS)];
-    let state = load_state(inet(), &tables, &everything()).unwrap_or_else(|e| panic!("{e}"));
+    let state = load_state(inet(), &tables, &options).unwrap_or_else(|e| panic!("{e}"));
     let mut watch = Watch::of(state.reader().unwrap());
     let kept: Vec<_> = (0..MANY).map(|_| pair()).collect();
     for (client, server) in &kept {
