@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The part of logic_test.c with a million keys. Included there. */
-/* Many keys, in all buckets. */
+/* The part of logic_test.c with a million keys, in all buckets. Included there. */
 #define MANY 1000000
 #define HEAVY 50
 #define EVENTS_S 100000

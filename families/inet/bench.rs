@@ -36,9 +36,9 @@ pub fn bank_bytes(top: u32) -> Result<usize, Error> {
 pub const WAYS: &[(&str, &str)] = &[
     ("bench_empty", "nothing (finding the socket)"),
     ("bench_count_one", "counting alone: socket storage, 1 add"),
-    ("bench_count_one_fullsock", "the same with bpf_sk_fullsock"),
+    ("bench_count_one_fullsock", "counting alone: socket storage, 1 add, after bpf_sk_fullsock"),
     ("bench_count", "counting alone: socket storage, packets and bytes"),
-    ("bench_count_fullsock", "the same with bpf_sk_fullsock"),
+    ("bench_count_fullsock", "counting alone: socket storage, packets and bytes, after bpf_sk_fullsock"),
     ("bench_tuple4", "one hash map, keyed by an IPv4 tuple (12 bytes)"),
     ("bench_tuple", "one hash map, keyed by the tuple as tcptop has it"),
     ("bench_tcptop", "one hash map, keyed by tuple, pid and name (tcptop)"),

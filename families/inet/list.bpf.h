@@ -99,7 +99,7 @@ static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct ine
 	if (!host_make(active, sk, sk) || (lists & INET_GUEST_LISTED && !host_make(guests, sk, sk))) {
 		inet_list_off(o);
 		host_call(inet_no_memory(sk, tp, o));
-	} else if (inet_is_dead(o)) { /* closed meanwhile: that program, or this one, finds it on the list */
+	} else if (inet_is_dead(o)) { /* the socket was closed since: the closing program or this one finds it on the list */
 		inet_list_off(o);
 	}
 	return host_nothing();

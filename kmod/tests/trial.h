@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Parts of the trial (trial.c) in files of their own. Each function returns 0, or an error. */
+/* The functions of trial_cost.c and trial_tables.c, which trial.c calls. Each function returns 0, or an error. */
 #ifndef TOPSTAT_TRIAL_H
 #define TOPSTAT_TRIAL_H
 

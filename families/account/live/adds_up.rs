@@ -298,11 +298,7 @@ fn a_thread_without_an_account_is_unowned() {
     let mut spinner = Role::start("burner", &["ts-unowned"]);
     spinner.expect("ready");
     let mut reader = account();
-    let ids = topstat_live::attached::Ids::own();
-    let threads = ids.maps.iter().find_map(|id| {
-        let map = libbpf_rs::MapHandle::from_map_id(*id).ok()?;
-        (map.name() == "threads").then_some(map)
-    });
+    let threads = topstat_live::attached::Ids::own().map("threads");
     let pid = rustix::process::Pid::from_raw(spinner.pid().cast_signed()).expect("a pid");
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("pidfd_open");
     let key = std::os::fd::AsRawFd::as_raw_fd(&pidfd).to_ne_bytes();

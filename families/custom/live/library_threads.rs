@@ -106,11 +106,8 @@ fn time_off_a_cpu() {
     let [off, blocked] = &mut tables;
     let own = [("prev_comm", worker.comm().1), ("prev_pid", worker.tid.into())];
     let sum = off.sum(&own);
-    if sum.most < 160_000_000
-        && sum.skipped == 0
-        && let Some(thread) = unseen.thread()
-    {
-        disturbed(format!("no program runs while thread {thread} does: {sum:?}"));
+    if sum.most < 160_000_000 && sum.skipped == 0 {
+        unseen.explain(&sum);
     }
     off.took(&own, 13..=1000, 160_000_000..=elapsed);
     let sleeps = [own[0].clone(), own[1].clone(), ("prev_state", "S".into())];
@@ -206,6 +203,13 @@ impl Unseen {
         Self { to, from, paths: [to_path, from_path] }
     }
 
+    /// Ends the attempt if there is such a thread: it explains what was found.
+    fn explain(&mut self, found: &dyn std::fmt::Debug) {
+        if let Some(thread) = self.thread() {
+            disturbed(format!("no program runs while thread {thread} does: {found:?}"));
+        }
+    }
+
     /// Its id. `None`: there is no such thread.
     fn thread(&mut self) -> Option<u64> {
         let [to, from] = &self.paths;
@@ -238,8 +242,8 @@ fn time_until_a_cpu_is_free() {
 fn waits(sum: Sum, truth: &Account, mut unseen: Unseen) {
     let unsure = truth.wait_ns / 20 + sum.longest;
     let is_short = sum.events + sum.skipped < truth.voluntary.saturating_sub(2);
-    if is_short && let Some(thread) = unseen.thread() {
-        disturbed(format!("no program runs while thread {thread} does: {sum:?}, {truth:?}"));
+    if is_short {
+        unseen.explain(&(&sum, truth));
     }
     let is_each_counted = !is_short && sum.events <= truth.voluntary + 2;
     assert!(is_each_counted, "{sum:?}: {truth:?}");

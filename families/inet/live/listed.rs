@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::{MapCore as _, MapFlags};
 use topstat_kernel::{Options, load_state};
 use topstat_live::attached::Ids;
 use topstat_live::nest::inet;
@@ -78,11 +78,7 @@ fn a_connection_that_no_process_has_open() {
 
 /// The number of sockets on the list of this process's observer.
 fn on_list() -> u32 {
-    let of_list = |id: &u32| {
-        let map = MapHandle::from_map_id(*id).ok()?;
-        map.name().to_string_lossy().ends_with(".data.on_list").then_some(map)
-    };
-    let map = Ids::own().maps.iter().find_map(of_list).expect("the map .data.on_list");
+    let map = Ids::own().map(".data.on_list").expect("the map .data.on_list");
     let word = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().expect("its value");
     u32::from_ne_bytes(word[..4].try_into().unwrap())
 }

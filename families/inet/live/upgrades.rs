@@ -150,7 +150,7 @@ fn datagrams_from_one_way_to_the_other() {
     let switch = |on| TABLES.map(|path| update(&*state, &table(path), |settings| settings.enabled = on).unwrap());
     let links = || std::fs::read_dir(nest.family().join("links")).expect("its links").count();
     let all = links();
-    // Sockets of which nothing has counted yet: a table counts from when it is switched on.
+    // New sockets, without packets: a table counts from the moment at which it is switched on.
     let mut tally = Tally::new();
     switch(false);
     assert_eq!(links(), all - 3);

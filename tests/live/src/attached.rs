@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
-use libbpf_rs::{Link, Program};
+use libbpf_rs::{Link, MapCore as _, MapHandle, Program};
 
 use crate::{Nest, cgroup};
 
@@ -64,6 +64,12 @@ impl Ids {
     /// The objects that this process holds descriptors of.
     pub fn own() -> Self {
         Self::of_process("self")
+    }
+
+    /// The map with this name.
+    pub fn map(&self, name: &str) -> Option<MapHandle> {
+        let named = |id: &u32| MapHandle::from_map_id(*id).ok().filter(|map| map.name() == name);
+        self.maps.iter().find_map(named)
     }
 
     /// The objects that still exist in the kernel, held by any process.

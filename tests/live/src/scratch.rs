@@ -49,6 +49,16 @@ pub(crate) fn disk() -> std::io::Result<String> {
     Ok(std::fs::read_to_string(file)?.trim().to_owned())
 }
 
+/// A file of this number of pieces, on its disk.
+fn written(path: &Path, pieces: usize, piece: &[u8]) -> File {
+    let mut file = File::create(path).expect("make a file");
+    for _ in 0..pieces {
+        file.write_all(piece).expect("write to the disk");
+    }
+    file.sync_all().expect("write to the disk");
+    file
+}
+
 /// A file on a block device that is not in the page cache.
 pub struct OnDisk {
     path: PathBuf,
@@ -60,12 +70,8 @@ impl OnDisk {
     pub fn new(mebibytes: usize) -> Self {
         let scratch = Scratch::new("delays");
         let path = scratch.path().join("data");
-        let mut file = File::create(&path).expect("make a file");
         let piece: Vec<u8> = (0..1_u32 << 20).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
-        for _ in 0..mebibytes {
-            file.write_all(&piece).expect("write to the disk");
-        }
-        file.sync_all().expect("write to the disk");
+        let file = written(&path, mebibytes, &piece);
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("drop it from memory");
         Self { path, _scratch: scratch }
     }
@@ -131,13 +137,8 @@ impl SwapFile {
     pub fn new(mebibytes: usize) -> Self {
         let scratch = Scratch::new("swap");
         let path = scratch.path().join("swap");
-        let mut file = File::create(&path).expect("make a file");
         // No holes: the kernel writes to the file's blocks directly.
-        for _ in 0..mebibytes {
-            file.write_all(&vec![0; 1 << 20]).expect("write to the disk");
-        }
-        file.sync_all().expect("write to the disk");
-        drop(file);
+        drop(written(&path, mebibytes, &vec![0; 1 << 20]));
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&path, mode).expect("only for root");
         let made = std::process::Command::new("mkswap").arg("-q").arg(&path).status().expect("mkswap");

@@ -229,7 +229,7 @@ impl Ranking {
             return Ok(());
         }
         let place = |table: &TableInfo| self.of.place(table).map(|place| place.index() as usize * size_of::<u64>());
-        let Some(moment) = self.settler.moment()? else { return Ok(()) };
+        let Some(moment) = self.settler.moment() else { return Ok(()) };
         let is_precise = self.settings.is_precise(to)?;
         since.write(0, place(table)?, if is_precise { moment.ns } else { moment.jiffies });
         let sample = self.of.family.samples.iter().find(|sample| sample.name == table.sample);

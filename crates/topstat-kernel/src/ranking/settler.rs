@@ -45,13 +45,14 @@ struct Loaded {
     // Dropped before `object`.
     links: Vec<Link>,
     object: Object,
+    /// The map `.data.moment`: see [`Settle::since`].
+    moment: Option<Shared>,
     listed: Option<Listed>,
 }
 
 /// See [`Settle::listed`].
 struct Listed {
     count: Shared,
-    moment: Shared,
     /// The name of the program for an empty list.
     none: String,
 }
@@ -59,23 +60,27 @@ struct Listed {
 impl Loaded {
     /// Runs the programs once. Returns whether amounts are outstanding.
     fn run(&self) -> std::io::Result<bool> {
+        if let Some(listed) = &self.listed
+            && listed.count.read::<u32>(0, 0) == 0
+        {
+            let program = bpf::program(&self.object, &listed.none).map_err(std::io::Error::other)?;
+            let returned = program.test_run(ProgramInput::default()).map_err(std::io::Error::other)?;
+            return Ok(returned.return_value != 0);
+        }
         let mut waits = false;
-        match &self.listed {
-            Some(listed) if listed.count.read::<u32>(0, 0) == 0 => {
-                let program = bpf::program(&self.object, &listed.none).map_err(std::io::Error::other)?;
-                let returned = program.test_run(ProgramInput::default()).map_err(std::io::Error::other)?;
-                waits = returned.return_value != 0;
-            }
-            listed => {
-                for link in &self.links {
-                    waits |= !bpf::read_out(link)?.is_empty();
-                    if listed.as_ref().is_some_and(|listed| listed.moment.read::<u64>(0, 2 * size_of::<u64>()) != 0) {
-                        break;
-                    }
-                }
+        for link in &self.links {
+            waits |= !bpf::read_out(link)?.is_empty();
+            if self.has_found_all() {
+                break;
             }
         }
         Ok(waits)
+    }
+
+    /// Whether the last program has found all objects with pending amounts.
+    fn has_found_all(&self) -> bool {
+        let all_found = |moment: &Shared| moment.read::<u64>(0, 2 * size_of::<u64>()) != 0;
+        self.listed.is_some() && self.moment.as_ref().is_some_and(all_found)
     }
 }
 
@@ -100,16 +105,10 @@ impl Settler {
     }
 
     /// The moment of the latest run. Usage before it was counted by the settings of that time. `None`: it is not needed.
-    ///
-    /// # Errors
-    /// A map can't be read.
-    pub fn moment(&self) -> Result<Option<Moment>, Error> {
+    pub fn moment(&self) -> Option<Moment> {
         let place = self.lock();
-        let Some(loaded) = place.as_ref().filter(|_| self.how.as_ref().is_some_and(|how| how.since.is_some())) else {
-            return Ok(None);
-        };
-        let moment = Shared::new(&bpf::map(&loaded.object, ".data.moment")?)?;
-        Ok(Some(Moment { jiffies: moment.read(0, 0), ns: moment.read(0, size_of::<u64>()) }))
+        let moment = place.as_ref()?.moment.as_ref()?;
+        Some(Moment { jiffies: moment.read(0, 0), ns: moment.read(0, size_of::<u64>()) })
     }
 
     /// Whether the programs of this bank leave pending amounts. Snapshots of other banks need no run.
@@ -158,12 +157,12 @@ fn load(how: &Settle, maps: &Maps) -> Result<Loaded, Error> {
     };
     let links = bpf::sockets::iterate(&object, shared(how.over)?, how.program)?;
     let listed = match how.listed {
-        Some(listed) => Some(Listed {
-            count: Shared::new(shared(listed)?)?,
-            moment: Shared::new(&bpf::map(&object, ".data.moment")?)?,
-            none: format!("{}_none", how.program),
-        }),
+        Some(listed) => Some(Listed { count: Shared::new(shared(listed)?)?, none: format!("{}_none", how.program) }),
         None => None,
     };
-    Ok(Loaded { links, object, listed })
+    let moment = match how.since {
+        Some(_) => Some(Shared::new(&bpf::map(&object, ".data.moment")?)?),
+        None => None,
+    };
+    Ok(Loaded { links, object, moment, listed })
 }

@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The frames that are drawn, and the effects of keys. `INSTA_UPDATE=always cargo test -p topstat-tui` writes the frames anew.
 
+#[path = "../drawn/mod.rs"]
+mod drawn;
 mod names;
 mod past;
 mod rows;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use insta::assert_snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
 use topstat_tui::feed::{Cost, Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::host::Host;
 use topstat_tui::state::{Effect, Screen, When};
 use topstat_tui::{App, Colors, Look, TableMeta, draw};
 
-const PLAIN: Look = Look { colors: Colors::None, utf8: true };
-
-fn at(second: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_795_248_000 + second)
-}
+use drawn::{PLAIN, at, frame, press};
 
 fn meta(sample: &str, table: &str, unit: Unit) -> TableMeta {
     let (sample, table) = (sample.to_owned(), table.to_owned());
@@ -126,28 +124,6 @@ fn app() -> App {
     app.read(2, Ok(empty));
     app.screens.push(Screen::Overview);
     app
-}
-
-fn frame(app: &mut App, (width, height): (u16, u16), look: Look) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(app, frame, look)).unwrap();
-    let buffer = terminal.backend().buffer();
-    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-    (0..height).map(line).collect::<Vec<_>>().join("\n")
-}
-
-fn press(app: &mut App, keys: &str) -> Option<Effect> {
-    let mut last = None;
-    for c in keys.chars() {
-        let code = match c {
-            '\n' => KeyCode::Enter,
-            '\u{1b}' => KeyCode::Esc,
-            '↓' => KeyCode::Down,
-            c => KeyCode::Char(c),
-        };
-        last = app.key(KeyEvent::new(code, KeyModifiers::NONE));
-    }
-    last
 }
 
 #[test]

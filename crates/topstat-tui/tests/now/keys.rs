@@ -6,7 +6,7 @@ use topstat_tui::feed::{Origin, Setting};
 use topstat_tui::now::Panel;
 use topstat_tui::state::{Effect, Group, Screen};
 
-use super::{PLAIN, app, frame, n, place, press, pressed, reading, t};
+use super::{PLAIN, app, frame, n, place, press, reading, t};
 
 /// On the first screen keys about a table are about the table of the chosen line, which the user sees.
 #[test]
@@ -15,10 +15,10 @@ fn keys_about_a_table_are_about_the_chosen_line() {
     frame(&mut app, (80, 24), PLAIN);
     press(&mut app, "\t");
     let net = place(&app, "net_procs/bps");
-    assert_eq!(pressed(&mut app, "p2s\n"), Some(Effect::Set(net, Setting::Period, 2000)));
+    assert_eq!(press(&mut app, "p2s\n"), Some(Effect::Set(net, Setting::Period, 2000)));
     press(&mut app, "\t\t↓y");
     assert_eq!(app.message.as_deref(), Some("topstat top delays/blkio"));
-    let Some(Effect::Save(saved)) = pressed(&mut app, "s") else { panic!() };
+    let Some(Effect::Save(saved)) = press(&mut app, "s") else { panic!() };
     assert_eq!((saved.sample.as_str(), saved.table.as_str()), ("delays", "blkio"));
     press(&mut app, "e");
     let drawn = frame(&mut app, (80, 24), PLAIN);

@@ -2,27 +2,22 @@
 //! The "now" screen: what it shows of readings, and the effects of keys on it. `INSTA_UPDATE=always cargo test -p topstat-tui` writes
 //! the frames anew.
 
+#[path = "../drawn/mod.rs"]
+mod drawn;
 mod keys;
 mod trust;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use insta::assert_snapshot;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
 use topstat_tui::feed::{Cost, Origin};
 use topstat_tui::host::{Cpu, Disk, Host, Memory, Pressure};
 use topstat_tui::now::{self, Others, Panel};
-use topstat_tui::state::{Effect, When};
-use topstat_tui::{App, Colors, Look, TableMeta, draw};
+use topstat_tui::state::When;
+use topstat_tui::{App, Colors, Look, TableMeta};
 
-const PLAIN: Look = Look { colors: Colors::None, utf8: true };
-
-fn at(second: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_795_248_000 + second)
-}
+use drawn::{PLAIN, at, frame, press};
 
 /// A table: its path, its unit, and the names of its columns.
 fn meta((path, unit, columns): &(&str, Unit, &[&str])) -> TableMeta {
@@ -166,34 +161,6 @@ fn host(second: u64) -> Host {
         load: Some(3.1),
         own: Some(0.005),
     }
-}
-
-fn frame(app: &mut App, (width, height): (u16, u16), look: Look) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(app, frame, look)).unwrap();
-    let buffer = terminal.backend().buffer();
-    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-    (0..height).map(line).collect::<Vec<_>>().join("\n")
-}
-
-fn press(app: &mut App, keys: &str) {
-    pressed(app, keys);
-}
-
-fn pressed(app: &mut App, keys: &str) -> Option<Effect> {
-    let mut last = None;
-    for c in keys.chars() {
-        let code = match c {
-            '\n' => KeyCode::Enter,
-            '\t' => KeyCode::Tab,
-            '\u{1b}' => KeyCode::Esc,
-            '↓' => KeyCode::Down,
-            '↑' => KeyCode::Up,
-            c => KeyCode::Char(c),
-        };
-        last = app.key(KeyEvent::new(code, KeyModifiers::NONE));
-    }
-    last
 }
 
 fn place(app: &App, path: &str) -> usize {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records of the past: what `topstat top --at` and the view show of them, and what they refuse.
+//! `topstat top --at` and the view show records of the past, and refuse times without a record.
 
 use std::fs;
 use std::io::Read as _;
