@@ -13,6 +13,7 @@ mod netlink;
 mod netstack;
 mod originals;
 mod overhead;
+mod pinned;
 mod push;
 mod record;
 mod refresh;

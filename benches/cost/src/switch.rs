@@ -16,9 +16,9 @@ use rustix::time::{ClockId, clock_gettime};
 use topstat_families::account::{AccountOptions, Accountant};
 use topstat_families::catalogue;
 use topstat_families::tasks::bench::{Empty, Stopwatch};
-use topstat_kernel::pinned::{Pins, adopt, remove};
-use topstat_kernel::{State, TableInfo, load};
+use topstat_kernel::{TableInfo, load};
 
+use crate::pinned::Pinned;
 use crate::stats::spread;
 
 #[derive(Args)]
@@ -56,7 +56,7 @@ const DELAYS: &Names = &[
     ("delays", "wpcopy"),
 ];
 
-fn infos(names: &Names) -> Vec<std::sync::Arc<TableInfo>> {
+fn infos(names: &Names) -> Vec<Arc<TableInfo>> {
     names.iter().filter_map(|(sample, table)| catalogue().find(sample, table)).collect()
 }
 
@@ -64,32 +64,17 @@ fn tables(names: &Names) -> Result<Watching> {
     Ok(Box::new(load(&infos(names), &topstat_kernel::Options::default())?))
 }
 
-/// Tables that are pinned, like the daemon's, and removed on drop.
-struct Pinned {
-    pins: Pins,
-    _state: Arc<dyn State>,
-    /// The stopwatch reads the programs that this process has open.
-    programs: Vec<OwnedFd>,
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        if let Err(e) = remove(&self.pins) {
-            eprintln!("cannot remove {}: {e}", self.pins.dir().display());
-        }
-    }
+/// Pinned tables, and their programs: the stopwatch reads the programs that this process has open.
+struct Watched {
+    _pinned: Pinned,
+    _programs: Vec<OwnedFd>,
 }
 
 fn pinned(names: &Names) -> Result<Watching> {
-    let pins = Pins::at(Path::new(&format!("/sys/fs/bpf/topstat-bench-{}", std::process::id())));
-    let family = topstat_families::catalogue().family_of("tasks").context("there is no sample tasks")?;
-    let (state, _) = adopt(&pins, &family, &infos(names), &topstat_kernel::Options::default())?;
-    let ids: Vec<u32> = state.programs().iter().map(|p| p.id).collect();
-    let mut pinned = Pinned { pins, _state: state, programs: Vec::new() };
-    for id in ids {
-        pinned.programs.push(libbpf_rs::Program::fd_from_id(id)?);
-    }
-    Ok(Box::new(pinned))
+    let pinned = Pinned::load(&[infos(names)])?;
+    let programs = pinned.states().iter().flat_map(|state| state.programs());
+    let programs = programs.map(|program| libbpf_rs::Program::fd_from_id(program.id)).collect::<Result<_, _>>()?;
+    Ok(Box::new(Watched { _pinned: pinned, _programs: programs }))
 }
 
 fn account(interrupts: bool) -> Result<Watching> {

@@ -13,6 +13,7 @@ use super::hooks;
 use super::module::Module;
 use super::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
 use crate::overhead::attached;
+use crate::pinned::Pinned;
 
 /// An interval longer than any measurement: no table is read.
 const NEVER_S: &str = "86400";
@@ -140,7 +141,8 @@ pub fn find(id: &str) -> Option<&'static Case> {
 pub enum Held {
     Nothing,
     Hooks { _attached: hooks::Attached },
-    Topstat { _sources: Vec<Box<dyn Source>> },
+    Topstat { _source: Box<dyn Source> },
+    Pinned { _pinned: Pinned },
     Module { _module: Module },
     Peer { _peer: Peer },
     Sampling { _sampler: Box<Sampler> },
@@ -150,9 +152,14 @@ pub enum Held {
 const UDP: &str = "TOPSTAT_UDP";
 
 fn topstat_with(which: Tables) -> Result<Held> {
-    // One family is loaded at a time.
-    let sources = which.families().iter().map(|family| attached(&which.of(family)));
-    Ok(Held::Topstat { _sources: sources.collect::<Result<_>>()? })
+    let families: Vec<_> = which.families().iter().map(|family| which.of(family)).collect();
+    if let [tables] = &*families {
+        return Ok(Held::Topstat { _source: attached(tables)? });
+    }
+    // Loaded apart, each family has its lender loaded, too, and a segment runs inet twice. Pinned families share the lender.
+    let pinned = Pinned::load(&families)?;
+    pinned.states().iter().for_each(|state| state.calm());
+    Ok(Held::Pinned { _pinned: pinned })
 }
 
 impl Case {
