@@ -54,6 +54,7 @@ struct test_flow {
 	struct tcp_sock tp;
 	struct inet_object *o; /* NULL: closed */
 	u32 sample;
+	u32 is_kernels;
 	struct test_counted of[RECORDS_TABLES];
 	u64 bytes; /* all payload, and what of it was taken */
 	u64 taken_bytes;
@@ -131,7 +132,7 @@ static void model_add(struct test_flow *f, u32 table, u64 amount)
 {
 	struct test_counted *c = &f->of[table];
 
-	if (!(ts_read(f->o->listed) & INET_LISTED) || !c->open) {
+	if (!(f->is_kernels || ts_read(f->o->listed) & INET_LISTED) || !c->open) {
 		c->pending += amount;
 		return;
 	}
@@ -170,27 +171,14 @@ static void open_flow(struct test_flow *f)
 	inet_object_init(f->o, (u64)(unsigned long)f, NULL);
 	f->o->sample = f->sample;
 	if (!inet_is_tcp(f->sample)) {
-		inet_object_begin(f->o, f->sample, next_id += 1);
+		next_id += 1;
+		f->is_kernels = test_once_in(4);
+		inet_object_begin(f->o, f->sample, f->is_kernels ? inet_kernels_id(next_id) : next_id);
 		return;
 	}
 	/* Stamps of a socket that has not received anything yet. */
 	f->tp.rcv_tstamp = f->tp.inet_conn.icsk_ack.lrcvtime = f->tp.lsndtime = host_jiffies() - 10000000;
 	record(f, 0, 0);
-}
-
-/* A datagram is received, or sent. */
-static void datagram(struct test_flow *f)
-{
-	u32 packets = 1 + test_random(3), payload = test_once_in(4) ? 0 : test_random(1 << test_random(16)), table;
-
-	if (f->o->cell != inet_cell(host_jiffies()) >> 32)
-		model_record(f);
-	inet_udp_count(sock_of(f), f->o, test_random(2), packets, payload);
-	for (table = 0; table < tables_of(f->sample); table++)
-		TEST_WANT(f->of[table].open == slide_now(f->sample, table), "R1: table %u has no record in the slide of a datagram", table);
-	f->bytes += payload;
-	model_add(f, INET_PPS, packets);
-	model_add(f, INET_BPS, payload);
 }
 
 static void receive(struct test_flow *f)
@@ -254,6 +242,25 @@ static void model_taken(struct test_flow *f)
 	}
 	bytes[f->sample] += f->bytes - f->of[INET_BPS].pending - f->taken_bytes;
 	f->taken_bytes = f->bytes - f->of[INET_BPS].pending;
+}
+
+/* A datagram is received, or sent. */
+static void datagram(struct test_flow *f)
+{
+	u32 packets = 1 + test_random(3), payload = test_once_in(4) ? 0 : test_random(1 << test_random(16)), table;
+
+	if (f->o->cell != inet_cell(host_jiffies()) >> 32)
+		model_record(f);
+	inet_udp_count(sock_of(f), f->o, test_random(2), packets, payload);
+	for (table = 0; table < tables_of(f->sample); table++)
+		TEST_WANT(f->of[table].open == slide_now(f->sample, table), "R1: table %u has no record in the slide of a datagram", table);
+	f->bytes += payload;
+	model_add(f, INET_PPS, packets);
+	model_add(f, INET_BPS, payload);
+	if (f->is_kernels) {
+		TEST_WANT(!(ts_read(f->o->listed) & INET_ON_LIST), "IU3: readers take the amounts of a socket of the kernel itself");
+		model_taken(f);
+	}
 }
 
 static void close_flow(struct test_flow *f)
@@ -400,7 +407,7 @@ TEST(inet_connections)
 		test_time_passes(1 + test_random(1 << test_random(test_once_in(10) ? 32 : 26)));
 		if (!f->o)
 			open_flow(f);
-		else if (test_once_in(30))
+		else if (!f->is_kernels && test_once_in(30)) /* IU3: no hook sees the end of the others */
 			close_flow(f);
 		else if (!inet_is_tcp(f->sample))
 			datagram(f);

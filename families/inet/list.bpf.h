@@ -20,7 +20,7 @@ HOST_WORD(unsure);
  * further.
  *
  *   IL1 A socket is counted before it is on the list, and as long as it is there. So the number is never too small. It stays too
- *       large by each socket of the kernel itself that ends on the list, and by each other socket whose end no program has seen.
+ *       large by each socket whose end no program has seen.
  */
 HOST_WORD(on_list);
 #define INET_LEFT_SHIFT 32

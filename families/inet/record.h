@@ -73,7 +73,7 @@ TS_INLINE void inet_record_counts(struct sock *sk, struct tcp_sock *tp, struct i
 	if (ts_unlikely(!inet_goes_on(&o->counted.ring, tag, o)))
 		inet_taken(counts, o);
 	inet_record_in(&o->counted.ring, c, tag, counts, last);
-	if (ts_unlikely(!inet_is_listed(o)))
+	if (ts_unlikely(!inet_is_listed(o)) && !inet_id_is_kernels(o->object.id)) /* IU3 */
 		host_call(inet_list(sk, tp, o));
 }
 

@@ -202,7 +202,7 @@ int inet_settle_hashed(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* As inet_settle_hashed(), over the UDP sockets of this network namespace: also the kernel's own. */
+/* As inet_settle_hashed(), over the UDP sockets of this network namespace. (The kernel's own are on no list: IU3.) */
 SEC("iter/udp")
 int inet_settle_datagrams(struct bpf_iter__udp *ctx)
 {

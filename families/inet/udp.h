@@ -7,7 +7,8 @@
  *       datagrams count to the slide before, if they come before the record.
  *   IU2 A datagram that is added while the socket is closed is in a total all the same: its hook finds the socket closed after the
  *       addition, or the end of the socket finds the addition. Both take the rest then, and a swap decides which of them (inet_take()).
- *   IU3 No hook sees the end of a socket of the kernel itself. So its amounts are taken at once, and not by readers.
+ *   IU3 No hook sees the end of a socket of the kernel itself, and readers do not find it everywhere: no process has it open. So it
+ *       is never listed: each datagram's hook takes the amounts, and orders the socket.
  */
 #ifndef TOPSTAT_INET_UDP_H
 #define TOPSTAT_INET_UDP_H
@@ -32,6 +33,55 @@ TS_NOINLINE int inet_udp_record(struct sock *sk, struct inet_object *o, u32 cell
 	return host_nothing();
 }
 
+/* Order the object with this id in one table, by its present window. */
+TS_GLOBAL_FN int inet_order_in(struct inet_object *o, u64 id, u32 table, u32 claimed)
+{
+	struct ts_bank *bank;
+	struct inet_scratch *s;
+	struct ts_value value;
+	struct ts_tick *tick;
+	struct ts_table *t;
+	u32 sample, at;
+	ts_view view;
+	u64 self;
+
+	if (!o || table >= RECORDS_TABLES)
+		return 0;
+	sample = ts_bound(o->sample, INET_COUNTED - 1);
+	bank = host_bank(host_cpu(), sample);
+	if (!bank || !settings.config[sample][table].enabled)
+		return 0;
+	table = ts_bound(table, TS_BANK_TABLES - 1);
+	t = obs_table(bank, table);
+	tick = &bank->tick[table];
+	view = obs_view(sample, table);
+	self = o->object.self;
+	at = INET_RECORDS_AT(sample, table);
+	s = claimed ? inet_scratch(sample) : NULL;
+	/* Without the claim there is no scratch memory; and another CPU may be making the record. */
+	if (!s || inet_peek(&s->window, self, at) != TS_COPY_OK || ts_window_eval(&s->window, tick, &value))
+		ts_contended(t, tick, inet_most(self, at), view);
+	else if (value.value)
+		ts_order(t, tick, self, id, value.value, view, NULL);
+	return 0;
+}
+
+/* IU3 */
+TS_NOINLINE int inet_order_kernels(struct inet_object *o)
+{
+	struct obs x;
+	u32 table;
+
+	if (!o || o->sample >= INET_COUNTED || !obs_begin(&x, o->sample, &o->object))
+		return 0;
+	for (table = INET_PPS; table < RECORDS_TABLES; table++)
+		inet_order_in(o, x.id, table, x.claimed);
+	if (x.config[INET_BYTES].enabled && (o->counted.bytes.sum[0] | o->counted.bytes.sum[1]))
+		obs_order(&x, INET_BYTES);
+	obs_end(&x);
+	return host_nothing();
+}
+
 /* Count a datagram of a socket whose object has an id. */
 TS_INLINE void inet_udp_count(struct sock *sk, struct inet_object *o, u32 part, u32 packets, u32 bytes)
 {
@@ -44,8 +94,11 @@ TS_INLINE void inet_udp_count(struct sock *sk, struct inet_object *o, u32 part, 
 	ts_write(o->counted.own.last, (u32)now);
 	ts_add32(&o->counted.own.packets[part], packets);
 	ts_fetch_add(&o->counted.own.bytes[part], bytes); /* before `life` is read: IU2 */
-	if (ts_unlikely(inet_is_dead(o) || inet_id_is_kernels(o->object.id)))
+	if (ts_unlikely(inet_is_dead(o) || inet_id_is_kernels(o->object.id))) {
 		host_call(inet_finish(sk, NULL, o));
+		if (inet_id_is_kernels(o->object.id))
+			host_call(inet_order_kernels(o));
+	}
 }
 
 #endif /* TOPSTAT_INET_UDP_H */

@@ -6,8 +6,8 @@
 //! files of all processes (`iter/task_file`), by programs with the ending [`FILES`]; and among the connections of the reader's
 //! network namespace (`iter/tcp`), by programs with the ending [`HASHED`]. The latter also finds connections that no process has
 //! open: they are sending their last data, or are parts of a connection of MPTCP. In other network namespaces these are not found,
-//! and their amounts count when they end. A third program, with the ending [`DATAGRAMS`], goes over UDP sockets (`iter/udp`) and finds
-//! those of the kernel itself, where an object has one.
+//! and their amounts count when they end. A third program, with the ending [`DATAGRAMS`], goes over UDP sockets (`iter/udp`), where
+//! the objects are UDP sockets, too.
 
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::sync::LazyLock;
