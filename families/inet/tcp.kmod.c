@@ -463,10 +463,8 @@ static int __init observer_init(void)
 	error = host_banks_make(INET_ABI, top);
 	if (!error)
 		error = host_kept_make();
-	if (error) {
-		give_back();
-		return error;
-	}
+	if (error)
+		goto fail;
 	engine.banks = host_banks;
 	engine.top = top;
 	error = register_all();
