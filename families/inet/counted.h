@@ -107,4 +107,11 @@ TS_INLINE void inet_count_bytes(struct obs *x, struct inet_object *o, const stru
 		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->counted.bytes, 1, more->bytes[1]);
 }
 
+/* Order the object by its running total, if it has one. */
+TS_INLINE void inet_order_bytes(struct obs *x, const struct inet_object *o)
+{
+	if (x->config[INET_BYTES].enabled && (o->counted.bytes.sum[0] | o->counted.bytes.sum[1]))
+		obs_order(x, INET_BYTES);
+}
+
 #endif /* TOPSTAT_INET_COUNTED_H */

@@ -236,8 +236,7 @@ TS_GLOBAL_FN int inet_order_all(struct inet_object *o)
 			ts_contended(t, tick, s->value[table], obs_view(sample, table));
 	}
 	x.claimed = s->claimed;
-	if (x.config[INET_BYTES].enabled && (o->counted.bytes.sum[0] | o->counted.bytes.sum[1]))
-		obs_order(&x, INET_BYTES);
+	inet_order_bytes(&x, o);
 	obs_end(&x);
 	return 0;
 }

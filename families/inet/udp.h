@@ -76,8 +76,7 @@ TS_NOINLINE int inet_order_kernels(struct inet_object *o)
 		return 0;
 	for (table = INET_PPS; table < RECORDS_TABLES; table++)
 		inet_order_in(o, x.id, table, x.claimed);
-	if (x.config[INET_BYTES].enabled && (o->counted.bytes.sum[0] | o->counted.bytes.sum[1]))
-		obs_order(&x, INET_BYTES);
+	inet_order_bytes(&x, o);
 	obs_end(&x);
 	return host_nothing();
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use topstat_families::catalogue;
-use topstat_kernel::{Options as Loading, Source, TableInfo, load_state};
+use topstat_kernel::{Family, Options as Loading, Source, TableInfo, load_state};
 use topstat_load::{Config, Limits, Load, Plan};
 
 use crate::stats::{Spread, spread};
@@ -43,11 +43,14 @@ fn attach(names: &[&str]) -> Result<Box<dyn Source>> {
     attached(&names.iter().filter_map(|n| catalogue().find("tcp_v4", n)).collect::<Vec<_>>())
 }
 
+/// The family that has these tables.
+pub fn family_of(tables: &[Arc<TableInfo>]) -> Result<Arc<Family>> {
+    tables.first().and_then(|table| catalogue().family_of(&table.sample)).context("no family has these tables")
+}
+
 /// Attaches what these tables of one family need on a host whose connections stay: their owners are known.
 pub fn attached(tables: &[Arc<TableInfo>]) -> Result<Box<dyn Source>> {
-    let family =
-        tables.first().and_then(|table| catalogue().family_of(&table.sample)).context("no family has these tables")?;
-    let state = load_state(&family, tables, &Loading::default())?;
+    let state = load_state(&family_of(tables)?, tables, &Loading::default())?;
     state.calm();
     Ok(state.reader()?)
 }

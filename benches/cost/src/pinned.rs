@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
-use topstat_families::catalogue;
+use anyhow::Result;
 use topstat_kernel::pinned::{Pins, adopt, remove};
 use topstat_kernel::{Options, State, TableInfo};
+
+use crate::overhead::family_of;
 
 /// Pinned tables. Dropping them removes the pins, and detaches the programs.
 pub struct Pinned {
@@ -34,9 +35,7 @@ impl Pinned {
         // From here on, what is pinned is removed, also after an error.
         let mut pinned = Self { pins, states: Vec::new() };
         for tables in families {
-            let family = tables.first().and_then(|table| catalogue().family_of(&table.sample));
-            let family = family.context("no family has these tables")?;
-            pinned.states.push(adopt(&pinned.pins, &family, tables, &Options::default())?.0);
+            pinned.states.push(adopt(&pinned.pins, &family_of(tables)?, tables, &Options::default())?.0);
         }
         Ok(pinned)
     }
